@@ -38,6 +38,12 @@ def step_name(place: str) -> str:
     return unquote(last.partition("#")[0])
 
 
+def without_visit(place: str) -> str:
+    """Return the place of a step without the number of the visit: `write@1/inner/check` for `…/check#2`."""
+    outer, slash, step = place.rpartition("/")
+    return f"{outer}{slash}{step.partition('#')[0]}"
+
+
 def without_attempts(place: str) -> str:
     """Return a place without its attempts, the same for all of them: `write/inner/check`."""
     return "/".join(split_attempt(part)[0] for part in place.split("/"))

@@ -31,6 +31,8 @@ class Size:
     width: float
     height: float
     beside: float
+    heading: float
+    """Height of the label and the note together; below is the room for what is inside of the node."""
 
 
 def label_of(edge: DrawnEdge) -> Text:
@@ -40,11 +42,17 @@ def label_of(edge: DrawnEdge) -> Text:
     return Text(lines, width + 8, SMALL_LINE * len(lines) + 2 * bool(lines))
 
 
-def size_of(node: DrawnNode, loops: list[Text]) -> Size:
-    """Return the size of a node with its label and note; `loops` are the labels of its edges to itself."""
+def size_of(node: DrawnNode, loops: list[Text], inside: tuple[float, float] = (0, 0)) -> Size:
+    """Return the size of a node with its label and note; `loops` are the labels of its edges to itself.
+
+    `inside` is the width and the height of the drawing in its box.
+    """
     lines = tuple(lines_of(node.text, 28, 3)) or ("",)
     note = "".join(lines_of(node.note or "", 40, 1))
     width = max(*(width_of(line, FONT) for line in lines), width_of(note, SMALL_FONT), 36) + 28
-    height = LINE * len(lines) + SMALL_LINE * bool(note) + 18
+    heading = LINE * len(lines) + SMALL_LINE * bool(note)
+    height = heading + 18 + inside[1]
     beside = LOOP + max(label.width for label in loops) if loops else 0
-    return Size(lines, note, width, max(height, LOOP_HEIGHT * len(loops) + 6), beside)
+    return Size(
+        lines, note, max(width, inside[0]), max(height, LOOP_HEIGHT * len(loops) + 6), beside, heading
+    )

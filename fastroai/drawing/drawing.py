@@ -27,6 +27,8 @@ class DrawnNode:
     """The state of the node in a run; `plain` without a run, or if the run has not come to the node."""
     kind: NodeKind = "step"
     """The kind of node: `pause` waits for people; `graph` has nodes of its own inside."""
+    inside: Drawing | None = None
+    """The nodes inside of it, if the node is shown open. `svg` draws them in its box; `mermaid` does not."""
 
     @property
     def text(self) -> str:

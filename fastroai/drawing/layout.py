@@ -37,6 +37,8 @@ class Box:
     x: float
     y: float
     end: bool
+    inside: Layout | None
+    """The layout of the drawing in the box, if there is one."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +92,14 @@ class _Plan:
         items = len(self.rows.row_of)
         self.left, self.right, self.tall = ([0.0] * items for _ in range(3))
         self.strength = [1.0] * items
+        self.inside = [None if node.inside is None else lay_out(node.inside) for node in self.drawing.nodes]
         self.sizes = [
-            size_of(node, [label_of(loop) for loop in self.loops[node.id]]) for node in self.drawing.nodes
+            size_of(
+                node,
+                [label_of(loop) for loop in self.loops[node.id]],
+                (0, 0) if inside is None else (inside.width, inside.height),
+            )
+            for node, inside in zip(self.drawing.nodes, self.inside, strict=True)
         ]
         for item, size in enumerate(self.sizes):
             self.left[item], self.right[item] = size.width / 2, size.width / 2 + size.beside
@@ -162,7 +170,14 @@ class _Plan:
 
     def boxes(self) -> list[Box]:
         return [
-            Box(node, self.sizes[index], self.x[index], self._middle(index), node.id in self.drawing.ends)
+            Box(
+                node,
+                self.sizes[index],
+                self.x[index],
+                self._middle(index),
+                node.id in self.drawing.ends,
+                self.inside[index],
+            )
             for index, node in enumerate(self.drawing.nodes)
         ]
 

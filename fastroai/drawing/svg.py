@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from xml.sax.saxutils import escape, quoteattr
 
 from fastroai.drawing.boxes import FONT, LINE, SMALL_FONT, SMALL_LINE, Text
-from fastroai.drawing.drawing import Drawing, DrawnEdge
-from fastroai.drawing.layout import DOT, Box, lay_out
+from fastroai.drawing.drawing import Drawing, DrawnEdge, NodeState
+from fastroai.drawing.layout import DOT, Box, Layout, lay_out
 from fastroai.drawing.routes import ARROW, Route
-from fastroai.drawing.svg_style import STYLE
+from fastroai.drawing.svg_style import MARKS, STYLE
 from fastroai.plain_text import BIDIRECTIONAL
 
 _NOT_XML = re.compile(f"[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|[{BIDIRECTIONAL}]")
@@ -19,31 +19,40 @@ that change the direction of text.
 """
 
 
-def svg(drawing: Drawing) -> str:
+def svg(drawing: Drawing, *, style: str = STYLE) -> str:
     """Return the drawing as an SVG image, from top to bottom, with the way that a run took in colour.
 
     Edges that were taken are wider, and say how often if more than once. A double frame marks a node where a
-    run may end. Colours follow the reader's light or dark theme. They are rules for classes in
-    `.fastroai-drawing`, which a page that holds the image can override; `data-node`, `data-source` and
-    `data-target` have the ids. The text is well-formed XML for any ids and labels, has no script, and is the
-    same for the same drawing.
+    run may end. Each state of a node has a colour, and a mark at a corner of its box. Colours follow the
+    reader's light or dark theme. They are rules for classes in `.fastroai-drawing`, which a page that holds
+    the image can override; `data-node`, `data-source` and `data-target` have the ids. The text is well-formed
+    XML for any ids and labels, has no script, and is the same for the same drawing.
+
+    `style` is the style sheet in the image. If it is empty, the page has to bring one, as a page must whose
+    content security policy allows no styles in elements.
     """
     layout = lay_out(drawing)
     width, height = _number(layout.width), _number(layout.height)
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="fastroai-drawing" role="img" width="{width}" '
-        f'height="{height}" viewBox="0 0 {width} {height}">',
-        f"<title>{_text(drawing.title)}</title>",
-        f"<style>{STYLE}</style>",
-        f'<rect class="background" width="{width}" height="{height}"/>',
-    ]
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" class="fastroai-drawing" role="img" width="{width}" '
+            f'height="{height}" viewBox="0 0 {width} {height}">',
+            f"<title>{_text(drawing.title)}</title>",
+            *([f"<style>{style}</style>"] if style else []),
+            f'<rect class="background" width="{width}" height="{height}"/>',
+            *_contents(layout),
+            "</svg>\n",
+        ]
+    )
+
+
+def _contents(layout: Layout) -> Iterator[str]:
     if layout.dot:
         x, y = layout.dot
-        parts.append(f'<circle class="start" cx="{_number(x)}" cy="{_number(y)}" r="{_number(DOT)}"/>')
+        yield f'<circle class="start" cx="{_number(x)}" cy="{_number(y)}" r="{_number(DOT)}"/>'
     # The way that was taken is drawn over the rest.
-    parts += map(_edge, sorted(layout.routes, key=lambda route: bool(route.edge and route.edge.taken)))
-    parts += map(_node, layout.boxes)
-    return "\n".join([*parts, "</svg>"]) + "\n"
+    yield from map(_edge, sorted(layout.routes, key=lambda route: bool(route.edge and route.edge.taken)))
+    yield from map(_node, layout.boxes)
 
 
 def _node(box: Box) -> str:
@@ -56,19 +65,32 @@ def _node(box: Box) -> str:
     frames = [_frame("box", left, top, size.width, size.height, round_)]
     if box.end:
         frames.append(_frame("inner", left + 3, top + 3, size.width - 6, size.height - 6, max(round_ - 3, 3)))
-    if node.kind == "graph":
+    if node.kind == "graph" and box.inside is None:
         sides = " ".join(
             f"M{_number(x)} {_number(top)}v{_number(size.height)}" for x in (left + 8, left + size.width - 8)
         )
         frames.append(f'<path class="inner" d="{sides}"/>')
-    written = LINE * len(size.lines) + SMALL_LINE * bool(size.note)
-    first = box.y - written / 2
+    first = box.y - size.heading / 2 if box.inside is None else top + 9
     lines = _lines("label", size.lines, box.x, first, LINE, FONT)
     if size.note:
         lines += _lines("note", [size.note], box.x, first + LINE * len(size.lines), SMALL_LINE, SMALL_FONT)
+    if box.inside is not None:
+        x, y = box.x - box.inside.width / 2, first + size.heading + 4
+        lines += f'<g transform="translate({_number(x)} {_number(y)})">{"".join(_contents(box.inside))}</g>'
+    opened = "" if box.inside is None else " open"
     return (
-        f'<g class="node {node.state} {node.kind}" data-node={_attribute(node.id)}>'
-        f"<title>{_text(told)}</title>{''.join(frames)}{lines}</g>"
+        f'<g class="node {node.state} {node.kind}{opened}" data-node={_attribute(node.id)}>'
+        f"<title>{_text(told)}</title>{''.join(frames)}{lines}{_mark(node.state, left, top)}</g>"
+    )
+
+
+def _mark(state: NodeState, x: float, y: float) -> str:
+    """Return the mark of a state, which tells it without colour, on a corner of a box."""
+    if state == "plain":
+        return ""
+    return (
+        f'<g class="badge" transform="translate({_number(x + 2)} {_number(y + 2)})"><circle r="7.5"/>'
+        f'<path d="{MARKS[state]}"/></g>'
     )
 
 

@@ -3,6 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
+
+from fastroai.drawing.drawing import NodeState
+
+MARKS: Final[Mapping[NodeState, str]] = {
+    "succeeded": "M-3.5 0l2.5 2.8l4.5 -5.4",
+    "failed": "M-2.8 -2.8l5.6 5.6M2.8 -2.8l-5.6 5.6",
+    "running": "M-1.8 -3.2v6.4l4.8 -3.2z",
+    "waiting": "M-1.8 -2.8v5.6M1.8 -2.8v5.6",
+    "skipped": "M-3.4 -2.6l2.6 2.6l-2.6 2.6M0.6 -2.6l2.6 2.6l-2.6 2.6",
+    "cancelled": "M-3.4 0h6.8",
+}
+"""The mark of each state, as lines around the origin: tick, cross, triangle, two bars, arrows, dash."""
 
 _LIGHT = {
     "paper": "#ffffff",
@@ -39,14 +52,16 @@ def _colours(theme: Mapping[str, str]) -> str:
         ".start, {} .head": f"fill: {theme['line']}",
         ".line": f"stroke: {theme['line']}",
         ".box": f"fill: {theme['plain']}; stroke: {theme['line']}",
-        ".inner": f"stroke: {theme['line']}",
+        ".inner, {} .badge": f"stroke: {theme['line']}",
+        ".badge": f"fill: {theme['paper']}",
+        ".node.open > .box": f"fill: {theme['paper']}",
         ".taken .line": f"stroke: {theme['taken']}",
         ".taken .head, {} .taken text": f"fill: {theme['taken']}",
     }
     for state in ("succeeded", "failed", "running", "waiting"):
         fill, stroke = theme[state].split()
-        rules[f".{state} .box"] = f"fill: {fill}; stroke: {stroke}"
-        rules[f".{state} .inner"] = f"stroke: {stroke}"
+        rules[f".{state} > .box"] = f"fill: {fill}; stroke: {stroke}"
+        rules[f".{state} > .inner, {{}} .{state} > .badge"] = f"stroke: {stroke}"
     root = ".fastroai-drawing"
     return "\n".join(f"{root} {name.replace('{}', root)} {{ {rule} }}" for name, rule in rules.items())
 
@@ -59,10 +74,12 @@ text-anchor: middle }
 .fastroai-drawing .line, .fastroai-drawing .box { stroke-width: 1.5 }
 .fastroai-drawing .dashed .line { stroke-dasharray: 5 4 }
 .fastroai-drawing .taken .line { stroke-width: 3 }
-.fastroai-drawing .failed .box, .fastroai-drawing .running .box { stroke-width: 2.5 }
-.fastroai-drawing .skipped .box { stroke-dasharray: 5 4 }
-.fastroai-drawing .cancelled .box { stroke-dasharray: 1.5 3 }
-.fastroai-drawing .skipped text, .fastroai-drawing .cancelled text { opacity: 0.65 }
+.fastroai-drawing .failed > .box, .fastroai-drawing .running > .box { stroke-width: 2.5 }
+.fastroai-drawing .skipped > .box { stroke-dasharray: 5 4 }
+.fastroai-drawing .cancelled > .box { stroke-dasharray: 1.5 3 }
+.fastroai-drawing .skipped > text, .fastroai-drawing .cancelled > text { opacity: 0.65 }
+.fastroai-drawing .badge { stroke-width: 1.5; stroke-linecap: round; stroke-linejoin: round }
+.fastroai-drawing .badge path { fill: none }
 """
 
 STYLE = f"{_SHAPES}{_colours(_LIGHT)}\n@media (prefers-color-scheme: dark) {{\n{_colours(_DARK)}\n}}\n"

@@ -90,6 +90,11 @@ class EdgesResolved(DecidedAfter):
     after: Literal["succeeded", "skipped", "failed"] = "succeeded"
     """How the visit ended."""
 
+    @property
+    @override
+    def ways_taken(self) -> tuple[tuple[str, str], ...]:
+        return tuple((edge.target, edge.when) for edge in self.edges if edge.taken)
+
     @override
     def agrees(self, decided: UnitDecision) -> bool:
         assert isinstance(decided, EdgesResolved)

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from fastroai.calls.call import AgentLike
 from fastroai.contracts.accepted import Accepted, Accepts
 from fastroai.contracts.annotations import Annotation
-from fastroai.drawing import mermaid, svg
+from fastroai.drawing import Drawing, mermaid, svg
 from fastroai.errors import ConfigurationError
 from fastroai.graphs.configuring import configs_of
 from fastroai.graphs.conversation.conversation import ConversationLike, GraphConversation
@@ -32,7 +32,6 @@ from fastroai.graphs.shape.edge import Edge
 from fastroai.graphs.shape.node import Node, NodeLike, nodes_of
 from fastroai.graphs.shape.plan import GraphPlan, OnBranchFailure, OnConflict, Reducer
 from fastroai.graphs.shape.validation import build_plan
-from fastroai.graphs.text.drawing import draw
 from fastroai.human.answers import answers_to
 from fastroai.other_names import OTHER_CALLS, OTHER_OPTIONS, other_names
 from fastroai.records import NOT_GIVEN, Duration, NotGiven, in_seconds
@@ -273,11 +272,16 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
 
     def to_mermaid(self, result: GraphResult[Any] | None = None) -> str:
         """Return the graph as Mermaid text. With a result, the path of its run is marked."""
-        return mermaid(draw(self._setup, result))
+        return mermaid(self._drawing(result))
 
     def to_svg(self, result: GraphResult[Any] | None = None) -> str:
         """Return the graph as an SVG image. With a result, the path of its run is marked."""
-        return svg(draw(self._setup, result))
+        return svg(self._drawing(result))
+
+    def _drawing(self, result: GraphResult[Any] | None) -> Drawing:
+        from fastroai.store.reading.run_drawing import draw_shape
+
+        return draw_shape(self.definition) if result is None else result.trace.drawing()
 
     def to_yaml(self) -> str:
         """Return the graph as YAML, without its steps. `from_yaml` reads it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, ClassVar, Generic
+from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 from pydantic import JsonValue
 
@@ -16,7 +16,6 @@ from fastroai.errors import ConfigurationError, FastroAIError, attach_trace
 from fastroai.other_names import OTHER_CALLS, OTHER_OPTIONS, other_names
 from fastroai.pipelines.contracting import bind_contracts
 from fastroai.pipelines.definition import define
-from fastroai.pipelines.drawing import draw_mermaid
 from fastroai.pipelines.estimate import PastRuns, estimate_steps, total
 from fastroai.pipelines.nesting import output_inside
 from fastroai.pipelines.plan import build_plan
@@ -50,6 +49,9 @@ from fastroai.store.run_store import RunStore
 from fastroai.store.signals import Signal
 from fastroai.usage import Quote
 from fastroai.usage.limits import NO_LIMITS
+
+if TYPE_CHECKING:  # few programs draw
+    from fastroai.drawing import Drawing
 
 
 @other_names(
@@ -185,9 +187,22 @@ class Pipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT,
         """Steps by the length of the longest chain before them. For people: a run waits for no level."""
         return self._plan.levels()
 
-    def to_mermaid(self) -> str:
-        """Return the pipeline as a Mermaid state diagram."""
-        return draw_mermaid(self._plan)
+    def to_mermaid(self, result: PipelineResult[Any] | None = None) -> str:
+        """Return the pipeline as Mermaid text. With a result, what its run did is marked."""
+        from fastroai.drawing import mermaid
+
+        return mermaid(self._drawing(result))
+
+    def to_svg(self, result: PipelineResult[Any] | None = None) -> str:
+        """Return the pipeline as an SVG image. With a result, what its run did is marked."""
+        from fastroai.drawing import svg
+
+        return svg(self._drawing(result))
+
+    def _drawing(self, result: PipelineResult[Any] | None) -> Drawing:
+        from fastroai.store.reading.run_drawing import draw_shape
+
+        return draw_shape(self.definition) if result is None else result.trace.drawing()
 
     def replay(self, trace: RunTrace) -> Divergence | None:
         """Repeat the decisions of a run on its recorded outcomes, and return the first difference, if any.

@@ -12,7 +12,7 @@ from typing import Any, Generic
 from typing_extensions import TypeVar
 
 from fastroai.other_names import other_names
-from fastroai.pipelines.drawing import critical_path
+from fastroai.pipelines.critical_path import critical_path
 from fastroai.pipelines.plan import Plan
 from fastroai.records import dump
 from fastroai.runs.quality import Quality

@@ -651,6 +651,11 @@ class UnitDecision(StepFact, PlanFact):
 class DecidedAfter(UnitDecision, Notes):
     """A decision about what comes after a step or a visit to a node, which may have been skipped."""
 
+    @property
+    def ways_taken(self) -> tuple[tuple[str, str], ...]:
+        """The ways that the run goes on from there: the step to which each leads, and its `when`."""
+        raise NotImplementedError
+
 
 @dataclass(slots=True)
 class StepEnds(StepFact, Ends, PlanFact):

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from fastroai.store.reading.run_queries import RunQuery as RunQuery
     from fastroai.store.reading.spending import SpendingRow as SpendingRow
     from fastroai.store.reading.step_summaries import StepSummary as StepSummary
+    from fastroai.store.reading.timeline_rows import TimelineBar as TimelineBar
+    from fastroai.store.reading.timeline_rows import TimelineRow as TimelineRow
+    from fastroai.store.reading.timeline_rows import TimelineWait as TimelineWait
     from fastroai.store.reading.trace import Divergence as Divergence
     from fastroai.store.reading.trace import RunTrace as RunTrace
     from fastroai.store.reading.trace_diff import Difference as Difference
@@ -86,6 +89,7 @@ if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getatt
             ".run_store": ("RunStoreLike",),
             ".reading.spending": ("SpendingRow",),
             ".reading.step_summaries": ("StepSummary",),
+            ".reading.timeline_rows": ("TimelineBar", "TimelineRow", "TimelineWait"),
             ".reading.trace": ("Divergence",),
             ".reading.trace_diff": ("Difference",),
         },

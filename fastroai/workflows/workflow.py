@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from pydantic_ai.models import Model
 from typing_extensions import Unpack
 
-from fastroai.drawing import mermaid, svg
+from fastroai.drawing import Drawing, mermaid, svg
 from fastroai.errors import (
     BudgetExceeded,
     ConfigurationError,
@@ -98,13 +98,20 @@ class Workflow:
         """The inputs of a run, by name."""
         return self.plan.entry.flow.input
 
-    def to_mermaid(self) -> str:
-        """Return the flow as Mermaid text, with every way between its steps."""
-        return mermaid(draw_flow(self.spec, self.name))
+    def to_mermaid(self, result: WorkflowResult | None = None) -> str:
+        """Return the flow as Mermaid text, with every way between its steps. With a result, what its run did
+        is marked.
+        """
+        return mermaid(self._drawing(result))
 
-    def to_svg(self) -> str:
-        """Return the flow as an SVG image, with every way between its steps."""
-        return svg(draw_flow(self.spec, self.name))
+    def to_svg(self, result: WorkflowResult | None = None) -> str:
+        """Return the flow as an SVG image, with every way between its steps. With a result, what its run did
+        is marked.
+        """
+        return svg(self._drawing(result))
+
+    def _drawing(self, result: WorkflowResult | None) -> Drawing:
+        return draw_flow(self.spec, self.name) if result is None else result.trace.drawing()
 
     def replay(self, trace: RunTrace) -> Divergence | None:
         """Repeat the decisions of a recorded run. Return the first difference; `None` if there is none."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -18,12 +18,18 @@ LEAST_WAIT: Final = 0.1
 """Seconds. A shorter wait of requests is not mentioned."""
 
 
-def explain(entries: Sequence[facts.Fact], attempts: Iterable[StepAttempt]) -> str:
-    """Return the sentences, one a line, each with its time in seconds from the first entry."""
+def explain(
+    entries: Sequence[facts.Fact], attempts: Iterable[StepAttempt], told: Collection[int] | None = None
+) -> str:
+    """Return the sentences, one a line, each with its time in seconds from the first entry.
+
+    `told` has the `id()` of the entries to tell; `None` means all of them.
+    """
     start = entries[0].at
     return "\n".join(
         f"{max(0.0, (entry.at - start).total_seconds()):9.3f} s  {masked(' '.join(sentence.splitlines()))}"
         for entry, sentence in _Told(attempts).sentences(entries)
+        if told is None or id(entry) in told
     )
 
 

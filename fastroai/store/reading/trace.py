@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from pydantic import JsonValue
 from pydantic_core import from_json, to_json
@@ -28,7 +28,9 @@ from fastroai.store.record.memo import Memo
 from fastroai.store.record.unsealing import redact_entry
 from fastroai.tracing.redaction import is_redacting
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # these are read with what few who read a trace need
+    from fastroai.drawing import Drawing
+    from fastroai.store.reading.timeline_rows import TimelineRow
     from fastroai.usage import UsageReport
 
 _SHOWN: Final = 60
@@ -163,6 +165,16 @@ class RunTrace:
         return "running" if self.ended is None else self.ended.status
 
     @property
+    def quality(self) -> Literal["clean", "degraded"] | None:
+        """`degraded` if something failed or was answered in part, and it went on; `None` until it ends."""
+        if self.status != "finished":
+            return None
+        finished = (one.degraded for one in self.entries if isinstance(one, facts.StepFinished))
+        failed = any(step.status == "failed" and step.depth == 0 for step in self.steps)
+        doubtful = any(record.is_doubtful for record in self.records)
+        return "degraded" if failed or doubtful or any(finished) else "clean"
+
+    @property
     def failure(self) -> facts.FailureFacts | None:
         """Why the run failed, if it did."""
         return None if self.ended is None else self.ended.failure
@@ -217,6 +229,25 @@ class RunTrace:
         return summarize(self.definition, self.attempts, skips)
 
     @cached_property
+    def timeline(self) -> tuple[TimelineRow, ...]:
+        """The steps, agent calls and calls of functions, with the times of their attempts and waits.
+
+        Each is after the row that it is inside of. Those inside of one row are in the order of their start.
+        """
+        from fastroai.store.reading.timeline import timeline
+
+        return timeline(self.entries, self.definition, self.steps, self.attempts)
+
+    @property
+    def critical_path(self) -> tuple[str, ...]:
+        """The places of the steps and functions that decided how long the run took.
+
+        Each began after the one before it, and the last is the one that ended last, or still goes on. The
+        path inside of a step comes after the step.
+        """
+        return tuple(row.place for row in self.timeline if row.is_critical and row.kind != "agent")
+
+    @cached_property
     def records(self) -> tuple[RequestRecord, ...]:
         """Every request and other spending, in order; requests that never ended are unmeasured.
 
@@ -234,7 +265,7 @@ class RunTrace:
 
     def report(self) -> UsageReport:
         """Return a report of the cost of the run, by step, agent, model and so on, as results have it."""
-        from fastroai.usage.reports.report import UsageReport  # prices, which few who read a trace need
+        from fastroai.usage.reports.report import UsageReport
 
         return UsageReport.of(self.records)
 
@@ -276,14 +307,19 @@ class RunTrace:
 
     # --- reading ---
 
-    def explain(self) -> str:
+    def explain(self, step: str | None = None) -> str:
         """Explain why each step started, waited, was retried or skipped, and how the run ended, line by line.
 
         The causes were recorded when the decisions were made. Times are seconds from the start. Texts are
-        redacted if the process redacts them (`fastroai.tracing.set_redaction`).
+        redacted if the process redacts them (`fastroai.tracing.set_redaction`). `step` is as in `events_for`;
+        without it, everything is explained.
+
+        Raises:
+            ConfigurationError: there is no such step.
         """
-        shown = self._shown
-        return explain(shown.entries, shown.attempts)
+        shown = self.redacted()
+        told = None if step is None else frozenset(map(id, shown.events_for(step)))
+        return explain(shown.entries, shown.attempts, told)
 
     def conversations(self, step: str | None = None) -> tuple[AgentConversation, ...]:
         """Return what agents and models said to each other: for each attempt at an agent call, as they began.
@@ -303,7 +339,7 @@ class RunTrace:
         Raises:
             ConfigurationError: there is no such step.
         """
-        return "\n\n".join(map(str, self._shown.conversations(step)))
+        return "\n\n".join(map(str, self.redacted().conversations(step)))
 
     def diff(self, other: RunTrace) -> tuple[Difference, ...]:
         """Compare the run with another one, ignoring ids and times. Return nothing if they do not differ.
@@ -344,19 +380,43 @@ class RunTrace:
             raise ConfigurationError("pipeline", type(pipeline).__name__, expected)
         return pipeline.replay(self)
 
-    @property
-    def _shown(self) -> RunTrace:
-        """The trace as texts show it: redacted, if the process redacts."""
+    def redacted(self) -> RunTrace:
+        """Return the trace as texts for people show it: redacted, if the process redacts.
+
+        See `fastroai.tracing.set_redaction`. Without redaction, it is the trace itself.
+        """
         return RunTrace(map(redact_entry, self.entries)) if is_redacting() else self
 
-    # --- as text ---
+    # --- as a picture and as text ---
+
+    def drawing(self, opened: Collection[str] = ()) -> Drawing:
+        """Return the drawing of the run, for `svg` or `mermaid`: its shape, and what the run did with it.
+
+        It needs no code of the run. A flow has no shape: its calls are drawn as they came. `opened` has the
+        ids of nodes that are drawn with what is inside of them, such as `review`, and in that
+        `review@1/inner/check`. They are places as in `timeline`, without the numbers of visits.
+        """
+        from fastroai.store.reading.run_drawing import RunDrawing
+
+        shown = self.redacted()
+        ended = self.ended
+        waiting = () if ended is None or ended.status != "paused" else map(quoted, ended.resume_at)
+        return RunDrawing(
+            shown.definition, shown.timeline, shown.entries, frozenset(waiting), frozenset(opened)
+        ).of_run()
+
+    def to_svg(self, opened: Collection[str] = ()) -> str:
+        """Return `drawing` as an SVG image."""
+        from fastroai.drawing import svg
+
+        return svg(self.drawing(opened))
 
     def to_json(self) -> str:
         """Return the trace as JSON text, `{"format": 3, "entries": [...]}`, for `from_json`.
 
         Texts and values are redacted if the process redacts them (`fastroai.tracing.set_redaction`).
         """
-        entries = b",".join(map(encode_entry, self._shown.entries))
+        entries = b",".join(map(encode_entry, self.redacted().entries))
         return f'{{"format":{facts.FORMAT},"entries":[{entries.decode()}]}}'
 
     @classmethod

@@ -41,6 +41,11 @@ class AgentConversation:
     is_sealed: bool = False
     """Whether messages went through a codec, and the trace was read without it."""
 
+    @property
+    def said(self) -> tuple[tuple[str, str], ...]:
+        """Who said what, in order, as text: the `user`, the `model`, `tool look_up`, …"""
+        return tuple(line for message in self.messages for line in _lines(message))
+
     def __str__(self) -> str:
         named = f"agent {self.agent!r}" if self.agent else "an agent"
         again = "" if self.attempt == 1 else f", attempt {self.attempt}"
@@ -49,7 +54,7 @@ class AgentConversation:
         lines = [f"{self.place}: {named}{call}{again}{inside}"]
         if self.history:
             lines.append(f"(goes on from {self.history} earlier message{'s'[self.history == 1 :]})")
-        lines += (f"{who}: {_indented(what)}" for message in self.messages for who, what in _lines(message))
+        lines += (f"{who}: {_indented(what)}" for who, what in self.said)
         if self.is_sealed:
             lines.append("(sealed)")
         return "\n  ".join(lines)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Literal, TypeAlias
+import re
+from ast import literal_eval
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
 
 from pydantic import JsonValue
 
@@ -25,8 +28,12 @@ def kind_of(definition: JsonValue) -> RunKind:
 
 def word_for(definition: JsonValue) -> str:
     """Return the word for a kind of run in texts for people. A flow is defined as a pipeline of one step."""
-    is_flow = isinstance(definition, dict) and definition.get("kind") == "flow"
-    return "flow" if is_flow else kind_of(definition)
+    return "flow" if is_flow(definition) else kind_of(definition)
+
+
+def is_flow(definition: JsonValue) -> bool:
+    """Return whether a definition is that of a flow, which has no steps but its body."""
+    return isinstance(definition, dict) and definition.get("kind") == "flow"
 
 
 def version_of(definition: JsonValue) -> str | None:
@@ -52,6 +59,48 @@ def needs_of(definition: JsonValue, step_id: str) -> tuple[str, ...]:
     step = steps_in(definition).get(step_id)
     needs = step.get("needs") if isinstance(step, dict) else None
     return tuple(map(str, needs)) if isinstance(needs, list) else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A way from a step to another one that a definition names: an edge of a graph, a route of a workflow."""
+
+    target: str
+    when: str
+    condition: str | None
+    is_fallback: bool
+
+
+GATE_WAYS: Final = frozenset({"on_approve", "on_revise", "on_kill"})
+"""The ways that lead on from a gate of a workflow."""
+
+
+def ways_from(definition: JsonValue, step_id: str) -> tuple[Way, ...]:
+    """Return the ways that lead on from a step. In pipelines, steps name those that they need instead."""
+    step = steps_in(definition).get(step_id)
+    edges = step.get("edges") if isinstance(step, dict) else None
+    found = [_WAY.fullmatch(str(edge)) for edge in edges] if isinstance(edges, list) else []
+    return tuple(
+        Way(str(literal_eval(way["target"])), way["when"], way["condition"], way["fallback"] is not None)
+        for way in found
+        if way is not None
+    )
+
+
+def steps_before(definition: JsonValue) -> Mapping[str, Sequence[str]]:
+    """Return, for each step, the steps that it needs, and those from which a way leads to it."""
+    before = {step_id: [*needs_of(definition, step_id)] for step_id in steps_in(definition)}
+    for step_id in before:
+        for way in ways_from(definition, step_id):
+            before[way.target].append(step_id)
+    return before
+
+
+_TEXT: Final = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
+_WAY: Final = re.compile(
+    rf"(?P<when>\w+)(?: (?P<condition>.*))? to (?P<target>{_TEXT})(?P<fallback> \(fallback\))?", re.DOTALL
+)
+"""An edge as the definitions of graphs and workflows have it."""
 
 
 def definition_at(definition: JsonValue, place: str) -> JsonValue:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fastroai.pipelines import Pipeline, StepContext, StepTiming, step
-from fastroai.pipelines.drawing import critical_path
+from fastroai.pipelines.critical_path import critical_path
 from fastroai.pipelines.plan import Plan, build_plan
 
 

@@ -1,0 +1,200 @@
+"""Resuming and forking runs from their pages. Both run the code of their pipeline, in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic import JsonValue
+from starlette.datastructures import FormData
+from starlette.responses import Response
+
+from fastroai.errors import FastroAIError, RunNotFound
+from fastroai.store.reading.history import RunSummary
+from fastroai.store.reading.trace import RunTrace
+from fastroai.usage import Quote, format_cost
+from fastroai.viewer.access import Action, Refused
+from fastroai.viewer.visit import PageRoute, Visit
+
+LONGEST: Final = 100_000
+"""Most characters of a value that a form offers to change."""
+BEGINS_WITHIN: Final = 10.0
+"""Seconds for which an action waits until its run has begun, or has refused to."""
+_RESUMABLE: Final = ("failed", "cancelled", "paused", "interrupted")
+logger: Final = logging.getLogger("fastroai.viewer")
+
+_working: Final[set[asyncio.Task[Any]]] = set()
+"""The runs that pages have started. The event loop alone would forget them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """What a visitor can do with a run, and what it may cost."""
+
+    why_not: Mapping[Action, str]
+    """The reasons why actions are not possible, by action. Others are."""
+    cost: str
+    """What a new run may cost, for people."""
+    spent: str
+    """What the run has cost so far."""
+    inputs: str
+    """The inputs of the run, as JSON for a form; empty if they are too long to be changed there."""
+
+
+async def offer_of(visit: Visit, run: RunSummary, trace: RunTrace) -> Offer:
+    """Return what the visitor can do with a run."""
+    why_not: dict[Action, str] = {}
+    for action in ("resume", "fork"):
+        if (reason := _why_not(visit, run, action)) is not None:
+            why_not[action] = reason
+    quote = None if len(why_not) == 2 else await _quote(visit.site.runs.get(run.pipeline or ""), trace.inputs)
+    return Offer(
+        why_not=why_not,
+        cost=_said(quote),
+        spent=format_cost(trace.usage),
+        inputs=editable(trace.inputs),
+    )
+
+
+def _why_not(visit: Visit, run: RunSummary, action: Action) -> str | None:
+    if action not in visit.visitor.actions:
+        return f"You may not {action} runs here."
+    if run.pipeline not in visit.site.runs:
+        return (
+            f"This runs code, and the viewer has none of {run.pipeline!r}: start it with "
+            "fastroai view --import package.module, or give viewer(runs=[...])."
+        )
+    if action == "resume" and run.status not in _RESUMABLE:
+        return "A process runs it." if run.status == "running" else "It has finished."
+    return None
+
+
+async def _quote(target: Any, inputs: Mapping[str, JsonValue]) -> Quote | None:
+    try:
+        found: Quote = await target.estimate(inputs)
+    except Exception as error:  # a step of the user estimates its own cost, and may fail in any way
+        logger.info("the cost of %r could not be estimated", target, exc_info=error)
+        return None
+    return found
+
+
+def _said(quote: Quote | None) -> str:
+    if quote is None:
+        return "What it may cost could not be estimated: only the budgets of the run bound it."
+    if quote.upper_usd is None:
+        expected = format_cost(quote.expected_usd)
+        return f"It probably costs about {expected}, and nothing bounds it but the budgets of the run."
+    most, expected = format_cost(quote.upper_usd), format_cost(quote.expected_usd)
+    return f"It costs at most {most}, and probably about {expected}."
+
+
+def editable(value: JsonValue) -> str:
+    """Return a value as JSON for a form; empty if it is too long to be changed there."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    return text if len(text) <= LONGEST else ""
+
+
+async def resume(visit: Visit) -> Response:
+    """Resume a run in this process, with the inputs of the form."""
+    run, target, form = await _begin(visit, "resume")
+    inputs = _object(form, "inputs")
+    # Only what differs is given anew: inputs with a codec or of another form stay as they are.
+    trace = await visit.site.history.trace(run.run_id)
+    changed = {name: value for name, value in inputs.items() if trace.inputs.get(name) != value}
+    work = target.resume(run.run_id, store=visit.site.store, **({"inputs": changed} if changed else {}))
+    await _start(visit, work, run.run_id, after=run)
+    return visit.go("run", run_id=run.run_id)
+
+
+async def fork(visit: Visit) -> Response:
+    """Begin a new run with the work of this one up to a step, with the inputs or the output of the form."""
+    run, target, form = await _begin(visit, "fork")
+    step, trace = _text(form, "step"), await visit.site.history.trace(run.run_id)
+    inputs = _object(form, "inputs")
+    changed = {name: value for name, value in inputs.items() if trace.inputs.get(name) != value}
+    options: dict[str, Any] = {"inputs": changed} if changed else {}
+    if _text(form, "what") == "output":
+        options["outputs"] = {step: _json(form, "output")}
+    else:
+        options["at"] = step
+    new_id = f"{run.run_id[:180]}-fork-{secrets.token_hex(4)}"
+    work = target.fork(run.run_id, new_run_id=new_id, store=visit.site.store, **options)
+    await _start(visit, work, new_id, after=None)
+    return visit.go("run", run_id=new_id)
+
+
+async def _begin(visit: Visit, action: Action) -> tuple[RunSummary, Any, FormData]:
+    """Return the run, what runs it, and the form. Raises `Refused` if the action is not possible."""
+    visit.check_may(action)
+    run = await visit.run(visit.param("run_id"))
+    if (reason := _why_not(visit, run, action)) is not None:
+        raise Refused(409, "Not possible", reason)
+    return run, visit.site.runs[run.pipeline or ""], await visit.request.form()
+
+
+async def _start(visit: Visit, work: Any, run_id: str, *, after: RunSummary | None) -> None:
+    """Start a run, and wait until it has begun. Raises what it raises before that.
+
+    What happens to it later is on record, and its page shows it.
+    """
+    task = asyncio.ensure_future(work)
+    _working.add(task)
+    task.add_done_callback(_forget)
+    deadline = asyncio.get_running_loop().time() + BEGINS_WITHIN
+    while not task.done() and asyncio.get_running_loop().time() < deadline:
+        if await _has_begun(visit, run_id, after):
+            return
+        await asyncio.wait({task}, timeout=0.02)
+    if task.done() and (error := task.exception()) is not None and not await _has_begun(visit, run_id, after):
+        raise error if isinstance(error, FastroAIError) else Refused(409, "It did not begin", str(error))
+
+
+async def _has_begun(visit: Visit, run_id: str, after: RunSummary | None) -> bool:
+    try:
+        found = await visit.site.history.summary(run_id)
+    except RunNotFound:
+        return False
+    return after is None or found.status == "running" or found.updated_at != after.updated_at
+
+
+def _forget(task: asyncio.Task[Any]) -> None:
+    _working.discard(task)
+    if not task.cancelled() and (error := task.exception()) is not None:
+        logger.info("a run that a page has started ended with %s", type(error).__name__)
+
+
+def _text(form: FormData, name: str) -> str:
+    value = form.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def _json(form: FormData, name: str) -> JsonValue:
+    text = _text(form, name)
+    try:
+        found: JsonValue = json.loads(text)
+    except ValueError as error:
+        raise Refused(
+            400, f"The {name} cannot be read", f"It is not JSON: {error}. A text is in quotes."
+        ) from None
+    return found
+
+
+def _object(form: FormData, name: str) -> Mapping[str, JsonValue]:
+    """Return the JSON object of a field; empty if the field is."""
+    if not _text(form, name).strip():
+        return {}
+    found = _json(form, name)
+    if not isinstance(found, dict):
+        raise Refused(400, f"The {name} cannot be read", 'They are a JSON object, such as {"text": "..."}.')
+    return found
+
+
+ROUTES: Final = (
+    PageRoute("/runs/{run_id}/resume", resume, "resume", ("POST",)),
+    PageRoute("/runs/{run_id}/fork", fork, "fork", ("POST",)),
+)

@@ -1,0 +1,243 @@
+"""The page of one run, as the server gives it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from html import unescape
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import httpx
+import pytest
+from support.seen_runs import desk, make_runs, quick
+from support.viewing import LABEL, TOKEN, client, csrf_of, signed_in
+
+from fastroai import MemoryRunStore, Pipeline, StepContext, step
+from fastroai.errors import StepExecutionError
+from fastroai.store import RunHistory
+from fastroai.viewer import Visitor, viewer
+
+RUNS = ("desk", "sums", "essay", "gated", LABEL)
+
+
+@pytest.fixture(scope="module")
+def store() -> MemoryRunStore:
+    kept = MemoryRunStore()
+    asyncio.run(make_runs(kept))
+    return kept
+
+
+@pytest.fixture
+async def page(store: MemoryRunStore) -> AsyncIterator[httpx.AsyncClient]:
+    async with signed_in(viewer(store, token=TOKEN)) as browser:
+        yield browser
+
+
+def path_of(run_id: str, more: str = "", **query: str) -> str:
+    once = quote(run_id, safe="")
+    return f"/runs/{quote(once, safe='')}{more}" + (f"?{urlencode(query)}" if query else "")
+
+
+async def test_it_shows_the_drawing_the_timeline_and_the_costs(
+    page: httpx.AsyncClient, store: MemoryRunStore
+) -> None:
+    text = (await page.get("/runs/desk")).text
+    for node in ("first", "sums", "review", "echo"):
+        assert (
+            f'class="node succeeded {"graph" if node in ("sums", "review") else "step"}" data-node="{node}"'
+            in text
+        )
+    assert text.count("<tr id=") == len((await store.trace("desk")).timeline)
+    assert 'class="b-retry"' in text
+    assert 'data-step="review@1/inner/say@1:1"' in text
+    assert '<caption class="unseen">Cost by model</caption>' in text
+    assert "<style" not in text, "the content security policy allows no styles in elements"
+
+
+@pytest.mark.parametrize("run_id", RUNS)
+async def test_each_row_of_each_run_has_a_panel(
+    page: httpx.AsyncClient, store: MemoryRunStore, run_id: str
+) -> None:
+    for row in (await store.trace(run_id)).timeline:
+        answer = await page.get(path_of(run_id, "/step", step=row.id))
+        assert answer.status_code == 200
+        heading = re.search(r'<h2.*?<bdi>(.*?)</bdi> <span class="kind">(\w+)', answer.text, re.DOTALL)
+        assert heading is not None, row.id
+        assert heading[2].lower() == row.kind
+
+
+@pytest.mark.parametrize("run_id", RUNS)
+async def test_nothing_of_a_run_is_markup_or_changes_the_direction_of_text(
+    page: httpx.AsyncClient, store: MemoryRunStore, run_id: str
+) -> None:
+    rows = (await store.trace(run_id)).timeline
+    opened = "|".join(row.id for row in rows)
+    answers = [
+        await page.get(path_of(run_id, open=opened)),
+        await page.get(path_of(run_id, "/diff", **{"with": "desk"})),
+    ]
+    answers += [await page.get(path_of(run_id, "/step", step=row.id)) for row in rows]
+    for answer in answers:
+        assert answer.status_code == 200
+        for taken_for_markup in ("<script>alert", "<img src=x", "<b hx-get", ">49<"):
+            assert taken_for_markup not in answer.text
+        assert not re.search("[\u202a-\u202e\u2066-\u2069\x00-\x08\x0b\x1b]", answer.text)
+
+
+async def test_values_are_bounded(page: httpx.AsyncClient, store: MemoryRunStore) -> None:
+    (large,) = (
+        row.id for row in (await store.trace(LABEL)).timeline if row.name == LABEL and row.kind == "step"
+    )
+    answer = await page.get(path_of(LABEL, "/step", step=large))
+    assert "more characters" in answer.text
+    assert len(answer.text) < 60_000
+
+
+async def test_a_conversation_can_be_read(page: httpx.AsyncClient) -> None:
+    text = unescape((await page.get(path_of("desk", "/step", step="review@1/inner/say"))).text)
+    assert re.findall(r'<div class="who">(.*?)</div>', text) == ["user", "model"]
+    assert "hello" in text
+
+
+async def test_failures_and_reasons_are_told(page: httpx.AsyncClient) -> None:
+    text = unescape((await page.get(path_of("desk", "/step", step="review@1/inner/flaky"))).text)
+    assert "Attempt 1: ConnectionError" in text
+    assert "review@1/inner/flaky: finished at attempt 2" in text
+    assert "another attempt followed" in text
+
+
+async def test_a_run_of_a_thousand_steps_is_a_page_of_bounded_size() -> None:
+    many = Pipeline[Any, Any, str](
+        "many", {f"s{n}": quick for n in range(1000)}, {f"s{n}": [f"s{n - 1}"] for n in range(1, 1000)}
+    )
+    kept = MemoryRunStore()
+    await many.execute(run_id="many", store=kept)
+    async with signed_in(viewer(kept, token=TOKEN)) as browser:
+        text = (await browser.get("/runs/many")).text
+        assert len(text) < 300_000
+        assert "1,000 steps are more than one picture shows well" in text
+        assert text.count("<tr id=") == 200
+        assert 'data-step="s999"' in (await browser.get("/runs/many?row=800")).text
+        assert 'data-node="s999"' in (await browser.get("/runs/many?draw=all")).text
+
+
+async def test_what_is_not_there_is_said_and_the_rest_is_shown(page: httpx.AsyncClient) -> None:
+    answer = await page.get("/runs/desk?step=nothing&row=x&open=a|b|c")
+    assert answer.status_code == 200
+    assert "There is no such step" in answer.text
+    assert (await page.get("/runs/nothing")).status_code == 404
+    assert (await page.get("/runs/desk/diff?with=nothing")).status_code == 404
+
+
+async def test_two_runs_are_compared_side_by_side(store: MemoryRunStore) -> None:
+    await desk().fork("desk", inputs={"word": "two"}, at="echo", new_run_id="desk-2", store=store)
+    async with signed_in(viewer(store, token=TOKEN)) as browser:
+        text = unescape((await browser.get("/runs/desk/diff?with=desk-2")).text)
+        assert "quick, one" in text
+        assert "quick, two" in text
+        assert text.count('class="fastroai-drawing"') == 2
+        assert "No difference" in (await browser.get("/runs/desk/diff?with=desk")).text
+
+
+# --- what can be done ---
+
+
+@step(retries=0)
+async def at_second(ctx: StepContext[Any]) -> str:
+    if not ctx.get_input("ready"):
+        raise ValueError("not ready")
+    return "went"
+
+
+def waiting() -> Pipeline[Any, Any, str]:
+    return Pipeline[Any, Any, str]("waiting", {"first": quick, "second": at_second}, {"second": ["first"]})
+
+
+@pytest.fixture
+async def failed() -> MemoryRunStore:
+    kept = MemoryRunStore()
+    with pytest.raises(StepExecutionError):
+        await waiting().execute({"ready": False}, run_id="w", store=kept, tenant="acme")
+    return kept
+
+
+async def test_without_code_resume_and_fork_are_there_with_the_reason(failed: MemoryRunStore) -> None:
+    async with signed_in(viewer(failed, token=TOKEN)) as browser:
+        text = unescape((await browser.get("/runs/w?step=first")).text)
+        assert text.count("start it with fastroai view --import") == 2
+        assert len(re.findall(r'<button class="primary" disabled', text)) == 3
+        form = {"csrf": await csrf_of(browser)}
+        answer = await browser.post("/runs/w/resume", data=form)
+        assert (answer.status_code, "--import" in answer.text) == (409, True)
+        assert (await browser.post("/runs/w/fork", data={**form, "step": "first"})).status_code == 409
+
+
+async def test_a_run_is_resumed_with_other_inputs(failed: MemoryRunStore) -> None:
+    async with signed_in(viewer(failed, token=TOKEN, runs=[waiting()])) as browser:
+        text = (await browser.get("/runs/w")).text
+        assert "Nothing that is on record is paid for again" in text
+        assert "nothing bounds it" in text
+        form = {"csrf": await csrf_of(browser), "inputs": json.dumps({"ready": True})}
+        answer = await browser.post("/runs/w/resume", data=form)
+        assert (answer.status_code, answer.headers["location"]) == (303, "/runs/w")
+        async for _ in RunHistory(failed).follow("w"):
+            pass
+        trace = await failed.trace("w")
+        assert (trace.status, trace.output) == ("finished", "went")
+        first = unescape((await browser.get("/runs/w/step?step=first")).text)
+        assert "An earlier process did this. Its result was kept" in first
+
+
+async def test_a_run_is_forked_with_another_output(failed: MemoryRunStore) -> None:
+    async with signed_in(viewer(failed, token=TOKEN, runs=[waiting()])) as browser:
+        form = {"csrf": await csrf_of(browser), "step": "second", "what": "output", "output": '"by hand"'}
+        answer = await browser.post("/runs/w/fork", data=form)
+        assert answer.status_code == 303
+        new = answer.headers["location"].rpartition("/")[2]
+        async for _ in RunHistory(failed).follow(new):
+            pass
+        trace = await failed.trace(new)
+        assert (trace.output, trace.opened.forked_from) == ("by hand", "w")
+        assert "Its output is that of run" in (await browser.get(f"/runs/{new}/step?step=first")).text
+        assert (await failed.trace("w")).status == "failed"
+
+
+@pytest.mark.parametrize(
+    ("given", "status", "told"),
+    [
+        ({"inputs": "{ready"}, 400, "It is not JSON"),
+        ({"inputs": "[1]"}, 400, "They are a JSON object"),
+        ({"what": "output", "output": ""}, 400, "It is not JSON"),
+        ({"step": "nothing"}, 400, "nothing"),
+    ],
+)
+async def test_a_fork_that_cannot_be_says_why(
+    failed: MemoryRunStore, given: dict[str, str], status: int, told: str
+) -> None:
+    async with signed_in(viewer(failed, token=TOKEN, runs=[waiting()])) as browser:
+        form = {"csrf": await csrf_of(browser), "step": "second", **given}
+        answer = await browser.post("/runs/w/fork", data=form)
+        assert (answer.status_code, told in unescape(answer.text)) == (status, True)
+        assert [run.run_id for run in await RunHistory(failed).list()] == ["w"]
+
+
+async def test_visitors_see_and_do_only_what_they_may(failed: MemoryRunStore) -> None:
+    await waiting().execute({"ready": True}, run_id="other", store=failed, tenant="globex")
+    visitor = Visitor(tenants={"acme"}, actions={"pause"})
+    async with client(viewer(failed, authorize=lambda request: visitor, runs=[waiting()])) as browser:
+        text = unescape((await browser.get("/runs/w?step=first")).text)
+        assert "You may not resume runs here." in text
+        assert "You may not fork runs here." in text
+        form = {"csrf": await csrf_of(browser), "step": "first"}
+        for action in ("resume", "fork"):
+            assert (await browser.post(f"/runs/w/{action}", data=form)).status_code == 403
+        for path in (
+            "/runs/other",
+            "/runs/other/step?step=first",
+            "/stream/runs/other",
+            "/runs/w/diff?with=other",
+        ):
+            assert (await browser.get(path)).status_code == 404
