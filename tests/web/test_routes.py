@@ -259,7 +259,7 @@ async def test_a_run_that_the_limit_of_its_caller_cannot_pay_for_does_not_begin(
         assert (told["limit_usd"], told["spent_usd"]) == ("0.0001", "0")
         assert ("retry-after" in response.headers) == ("resets_at" in told) == (window == "day")
         problem(await client.get("/runs/r1"), 404, "run-not-found")
-    assert model_server.ledger.requests == ()
+    assert model_server.ledger.entries == ()
 
 
 async def test_what_is_sent_fits_the_schema(client: httpx2.AsyncClient) -> None:
