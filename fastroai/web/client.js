@@ -103,6 +103,7 @@ export class RunsClient {
         if (response.status === 204) return;
         if (!response.ok) throw await problemIn(response);
         for await (const event of frames(response.body)) {
+          if (signal?.aborted) return; // else what has come before is told to somebody who has left
           pause = 200;
           if (event.retry !== null) pause = event.retry;
           if (event.type === "gone") return;

@@ -166,12 +166,14 @@ def runs_router(
         """List the questions that wait for an answer."""
         return await do.questions(who, do.query(who, tag=tag), limit=limit, after=after)
 
-    @router.get("/ready", status_code=204)
+    # Not in the schema: a prefix with parameters, as in "/customers/{customer}", has them in no probe.
+
+    @router.get("/ready", status_code=204, include_in_schema=False)
     async def ready() -> None:
         """Answer when this process can carry out runs."""
         await do.check_ready()
 
-    @router.get("/live", status_code=204)
+    @router.get("/live", status_code=204, include_in_schema=False)
     async def live() -> None:
         """Answer while this process lives."""
 
