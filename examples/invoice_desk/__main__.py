@@ -20,10 +20,8 @@ def main() -> None:
             server = stack.enter_context(ModelServer(latency=0.5))
             offline.install(server)
             os.environ.update(server.environment())
-        # Streams of events do not end by themselves, so the end must not wait for them: after these seconds
-        # they are cut. Browsers reconnect, to the next process or to another worker, and miss nothing.
         port = int(os.environ.get("PORT", "8000"))
-        uvicorn.run("invoice_desk.app:app", port=port, workers=2, timeout_graceful_shutdown=3)
+        uvicorn.run("invoice_desk.app:app", port=port, workers=2)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """The work: a pipeline that reads an invoice, asks a person if it is doubtful, and drafts the reply."""
 
 from dataclasses import dataclass
-from typing import Self, TypedDict
+from typing import Annotated
 
 from pydantic import BaseModel, Field
+from typing_extensions import TypedDict
 
 from fastroai import (
     BasePipeline,
@@ -35,16 +36,11 @@ class Deps:
 
     customer: str
 
-    @classmethod
-    def of(cls, run_id: str) -> Self:
-        """Return the deps of a run, whose id begins with the customer: `ada.17`."""
-        return cls(run_id.partition(".")[0])
 
+class Invoice(TypedDict):
+    """An invoice: the inputs of a run, and the body of a request."""
 
-class Inputs(TypedDict):
-    """What a run is begun with."""
-
-    text: str
+    text: Annotated[str, Field(min_length=1, max_length=50_000)]
 
 
 class Facts(BaseModel):
@@ -64,7 +60,7 @@ async def look_up_vendor(name: str) -> str:
 # --- reading: one variant for short invoices, one for long ones ---
 
 
-def reader(model: str) -> Pipeline[Deps, Inputs, Facts]:
+def reader(model: str) -> Pipeline[Deps, Invoice, Facts]:
     agent = FastroAgent(
         model,
         name="reader",
@@ -74,12 +70,12 @@ def reader(model: str) -> Pipeline[Deps, Inputs, Facts]:
         max_tokens=500,
         instructions=f"Read the invoice, and look the vendor up. A vendor who is new is a doubt. {DATA}",
     )
-    return Pipeline[Deps, Inputs, Facts](
+    return Pipeline[Deps, Invoice, Facts](
         f"read with {model}", {"read": agent.as_step(lambda ctx: ctx.get_input("text", str))}
     )
 
 
-class Reading(BasePipeline[Deps, Inputs, Facts]):
+class Reading(BasePipeline[Deps, Invoice, Facts]):
     """Chooses the model by the length of the invoice."""
 
     def __init__(self) -> None:
@@ -87,7 +83,7 @@ class Reading(BasePipeline[Deps, Inputs, Facts]):
         self.register_pipeline("short", reader("openai:gpt-5-nano"))
         self.register_pipeline("long", reader("openai:gpt-5-mini"), fallback="short")
 
-    async def route(self, inputs: Inputs, deps: Deps) -> str:
+    async def route(self, inputs: Invoice, deps: Deps) -> str:
         """Return the name of a variant. The choice is on record: a resumed run keeps it."""
         return "long" if len(inputs["text"]) > LONG else "short"
 
@@ -122,11 +118,12 @@ async def draft(ctx: StepContext[Deps]) -> str:
     return "".join([chunk.content async for chunk in ctx.run_stream(writer, prompt)])
 
 
-def invoice_pipeline(store: RunStore, most: Budget, daily: SpendLimit) -> Pipeline[Deps, Inputs, str]:
+def invoice_pipeline(store: RunStore, most: Budget, daily: SpendLimit) -> Pipeline[Deps, Invoice, str]:
     """From the text of an invoice to the draft of the reply, on record and within two limits."""
-    return Pipeline[Deps, Inputs, str](
+    return Pipeline[Deps, Invoice, str](
         "invoice",
         {"read": Reading().as_step(), "approve": approve, "draft": draft},
         {"approve": ["read"], "draft": ["read", "approve"]},
+        accepts=Invoice,
         config=PipelineConfig(store=store, budget=[most, daily], timeout=60),
     )

@@ -17,10 +17,6 @@ class Settings:
     """The most that each customer may spend in a day, in US dollars."""
     invoice_usd: Decimal = Decimal("0.05")
     """The most that an invoice may cost."""
-    most_runs: int = 50
-    """How many runs a worker carries out at the same time."""
-    look_every: float = 1.0
-    """Seconds between two looks for answers that were given elsewhere."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "Settings":

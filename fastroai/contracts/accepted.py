@@ -48,6 +48,9 @@ class Accepted:
         elif type(accepts).__module__ == "typing" and sys.version_info < (3, 12):
             accepts = _remade(accepts)
         self._adapter = _adapter(accepts)
+        declared: Any = accepts
+        self.declared: type | None = declared
+        """The type whose fields are the inputs, such as for a schema; `None` if no type says what fits."""
         hints = get_type_hints(accepts, include_extras=True)
         fields = tuple(_fields_of(accepts, hints))
         self._field_of = {name: field for name, field, _ in fields}

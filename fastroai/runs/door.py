@@ -91,6 +91,21 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
     def _heed(self, run_id: str | None, signal: Signal) -> bool:
         """Pass a signal to a run of this process, or to all of them. Return whether there is such a run."""
 
+    # --- inputs ---
+
+    @property
+    def input_type(self) -> type | None:
+        """The type whose fields are the inputs of a run; `None` if no type is declared."""
+        return None if self._accepts is None else self._accepts.declared
+
+    def checked_inputs(self, inputs: Mapping[str, object]) -> Mapping[str, object]:
+        """Return inputs as a run has them: as their declared types convert them, with defaults.
+
+        Raises:
+            ContractViolation: they are not what the pipeline or graph accepts.
+        """
+        return checked_inputs(self._accepts, inputs, self.name)
+
     # --- new runs ---
 
     @opening
@@ -520,7 +535,7 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
         check_existing(on_existing, busy, request.run_id)
         check_mapping(request.inputs)
         keeper = request.labelling(self._keeper(needed_store(store, self.config.store)))
-        inputs = checked_inputs(self._accepts, dict(request.inputs or {}), self.name)
+        inputs = self.checked_inputs(dict(request.inputs or {}))
         return await self._in_turn(
             request, keeper, busy, lambda run_id: keeper.begin_or_go_on(on_existing, run_id, inputs)
         )

@@ -63,7 +63,7 @@ class _Forms:
         found = self._resolved(schema)
         inner, nullable = self._without_null(found)
         self._left -= 1
-        about = {
+        about: dict[str, Any] = {
             "name": name,
             "label": str(inner.get("title") or found.get("title") or label),
             "description": str(found.get("description") or inner.get("description") or ""),

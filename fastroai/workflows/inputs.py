@@ -20,6 +20,7 @@ class FlowInputs(Accepted):
 
     def __init__(self, flow: FlowSpec) -> None:
         super().__init__(dict.fromkeys(flow.input, Any))
+        self.declared = None
         self._flow = flow
 
     def read(self, inputs: Mapping[str, object]) -> Mapping[str, object]:

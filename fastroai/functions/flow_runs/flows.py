@@ -8,12 +8,14 @@ import inspect
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import replace
 from functools import cached_property
+from inspect import Parameter
 from types import FunctionType
-from typing import Any, Final, Generic, ParamSpec, overload
+from typing import Any, Final, Generic, NotRequired, ParamSpec, overload
 
 from pydantic import JsonValue
 from typing_extensions import TypeVar
 
+from fastroai.contracts.accepted import Accepted
 from fastroai.contracts.annotations import Annotation
 from fastroai.errors import ConfigurationError, FlowStopped, StepExecutionError, failure_inside
 from fastroai.functions.calling import kept_records
@@ -115,6 +117,22 @@ class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
         """The settings of the flow, with the store of `configure` if the flow names none."""
         config, store = self._front.config, configuration().store
         return replace(config, store=store) if config.store is None and store is not None else config
+
+    # --- inputs ---
+
+    @property
+    def input_type(self) -> type:
+        """A TypedDict whose fields are the parameters of the function."""
+        return self._front.input_type_with_defaults
+
+    def checked_inputs(self, inputs: Mapping[str, object]) -> Mapping[str, object]:
+        """Return arguments by name, as pydantic validates them, with defaults.
+
+        Raises:
+            TypeError: an argument is missing or unknown.
+            ContractViolation: an argument is not of the type of its parameter.
+        """
+        return self._front.checked_inputs(self._front.complete(inputs))
 
     # --- running ---
 
@@ -350,6 +368,21 @@ class _Front(Pipeline[Any, Any, Any]):
                 self.name, result.run_id, result.status, result.reason, result.questions, result.waits_until
             )
         return result.output
+
+    @cached_property
+    def input_type_with_defaults(self) -> type:
+        """The arguments as a TypedDict, in which those with defaults may be missing."""
+        parameters = inspect.signature(self._flow.function).parameters
+        may_be_missing = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+        types: dict[str, Any] = {
+            name: declared.annotation
+            if parameters[name].default is Parameter.empty and parameters[name].kind not in may_be_missing
+            else NotRequired[declared.annotation]
+            for name, declared in self._flow.signature.parameters.items()
+        }
+        declared = Accepted(types).declared
+        assert declared is not None
+        return declared
 
     def complete(self, inputs: Mapping[str, Any] | None) -> dict[str, Any]:
         """Return arguments by name, with defaults for missing ones. Raises `TypeError`."""

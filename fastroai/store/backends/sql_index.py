@@ -141,7 +141,7 @@ def keys_of_orphan(key: str, entry: bytes | None, before: datetime) -> tuple[str
     run_id, epoch = run_of(key)
     with suppress(*UNREADABLE):
         if epoch and entry is not None and entry_in_store(run_id, 1, entry).at < before:
-            return tuple(f"{kind}:{run_id}:{epoch}" for kind in ("log", "signal", "line", "mail"))
+            return tuple(f"{kind}:{run_id}:{epoch}" for kind in ("log", "signal", "line", "mail", "text"))
     return ()
 
 

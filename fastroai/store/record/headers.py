@@ -82,6 +82,11 @@ def line_key(header: RunHeader) -> str:
     return f"line:{header.run_id}:{header.epoch}"
 
 
+def text_key(header: RunHeader) -> str:
+    """Return the key of the text that steps of a run are writing."""
+    return f"text:{header.run_id}:{header.epoch}"
+
+
 def run_of(key: str) -> tuple[str, str]:
     """Return the run id and the epoch in a key of a run. Keys of format 1 have no epoch."""
     rest = key.partition(":")[2]
@@ -91,14 +96,20 @@ def run_of(key: str) -> tuple[str, str]:
 
 def keys_of(header: RunHeader) -> tuple[str, ...]:
     """Return all keys of a run besides its header."""
-    return log_key(header), signal_key(header), line_key(header), mail_key(header)
+    return (
+        log_key(header),
+        signal_key(header),
+        line_key(header),
+        mail_key(header),
+        text_key(header),
+    )
 
 
 async def keys_of_id(store: RunStore, run_id: str) -> list[str]:
     """Return the keys, except headers, of all runs that ever had this id: for one with a damaged header."""
     return [
         found.key
-        for prefix in (f"{kind}:{run_id}" for kind in ("log", "signal", "line", "mail"))
+        for prefix in (f"{kind}:{run_id}" for kind in ("log", "signal", "line", "mail", "text"))
         async for found in keys_with(store, prefix)
         if run_of(found.key)[0] == run_id
     ]

@@ -1,0 +1,42 @@
+"""The runs of a pipeline over HTTP: routes for FastAPI and Starlette, with the extra `web`.
+
+from fastroai.web import runs_router
+
+app.include_router(runs_router(pipeline, caller=signed_in_caller), prefix="/letters")
+"""
+
+from typing import TYPE_CHECKING
+
+from fastroai.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fastroai.web.caller import Action as Action
+    from fastroai.web.caller import Caller as Caller
+    from fastroai.web.events import Show as Show
+    from fastroai.web.events import shown_to_clients as shown_to_clients
+    from fastroai.web.fastapi import runs_router as runs_router
+    from fastroai.web.host import RunsHost as RunsHost
+    from fastroai.web.operations import RunOperations as RunOperations
+    from fastroai.web.problems import Problem as Problem
+    from fastroai.web.problems import problem_of as problem_of
+    from fastroai.web.schema import api_schema as api_schema
+    from fastroai.web.starlette import runs_routes as runs_routes
+
+if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getattr__`
+    __all__, __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            ".caller": ("Caller",),
+            ".events": ("shown_to_clients",),
+            ".fastapi": ("runs_router",),
+            ".host": ("RunsHost",),
+            ".operations": ("RunOperations",),
+            ".problems": ("Problem", "problem_of"),
+            ".schema": ("api_schema",),
+            ".starlette": ("runs_routes",),
+        },
+        unlisted={
+            ".caller": ("Action",),
+            ".events": ("Show",),
+        },
+    )

@@ -1,0 +1,66 @@
+"""Who asks over HTTP, and what they may do."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final, Generic, Literal, TypeAlias, get_args
+
+from typing_extensions import TypeVar
+
+from fastroai.errors import ConfigurationError
+from fastroai.records import NOT_GIVEN, NotGiven
+from fastroai.usage import BudgetLike
+
+DepsT = TypeVar("DepsT", default=None)
+
+Action: TypeAlias = Literal["start", "read", "answer", "pause", "cancel", "resume"]
+"""What callers do with runs. To list, to follow, and to see open questions is to `read`."""
+
+ACTIONS: Final[frozenset[Action]] = frozenset(get_args(Action))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller(Generic[DepsT]):
+    """Who asks, what they may do, and what their runs get.
+
+        async def caller(user: Annotated[User, Depends(signed_in)]) -> Caller[Deps]:
+            return Caller(name=user.name, tenant=user.company, budget=Budget(usd=1))
+
+    A caller with a tenant sees the runs of that tenant only. Their ids begin with the tenant in the store, so
+    that two tenants can choose the same id; callers see the rest.
+
+    Raises:
+        ConfigurationError: `may` has something that is no action.
+    """
+
+    name: str = ""
+    """The person, who is on record with each answer; without one, the client says who answers."""
+    tenant: str | None = None
+    """The tenant whose runs the caller starts and sees; without one, the caller sees all runs."""
+    tags: Collection[str] = ()
+    """Tags of the runs that the caller starts."""
+    budget: BudgetLike | None = None
+    """Limits on each run that the caller starts."""
+    deps: DepsT | NotGiven = NOT_GIVEN
+    """Dependencies of a run that the caller starts; by default, `deps_for` makes them, as for every run that
+    is resumed."""
+    may: Collection[Action] = ACTIONS
+    """What the caller may do."""
+
+    def __post_init__(self) -> None:
+        if unknown := sorted(set(self.may) - ACTIONS):
+            raise ConfigurationError("may", unknown[0], f"some of {', '.join(sorted(ACTIONS))}")
+
+    def stored_id(self, run_id: str) -> str:
+        """Return the id that a run of the caller has in the store."""
+        return run_id if self.tenant is None else f"{self.tenant}.{run_id}"
+
+    def shown_id(self, stored_id: str) -> str:
+        """Return the id by which the caller knows a run."""
+        return stored_id if self.tenant is None else stored_id.removeprefix(f"{self.tenant}.")
+
+
+def anybody() -> Caller[None]:
+    """Let everybody do everything, for an application that decides elsewhere who may call."""
+    return Caller()

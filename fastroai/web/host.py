@@ -1,0 +1,248 @@
+"""The runs that one process of a service carries out: those that clients start, and those it takes up."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from inspect import isawaitable
+from typing import Any, Final, Generic, cast
+
+from fastroai.errors import ConfigurationError, FastroAIError, RunNotFound, RunStatusConflict
+from fastroai.human import Inbox
+from fastroai.records import NOT_GIVEN, Duration, in_seconds
+from fastroai.runs.door import FrontDoor
+from fastroai.runs.quoting import Reserve
+from fastroai.runs.signatures import DepsFor, OnError
+from fastroai.runs.taking_up.serving import Service
+from fastroai.runtime.events import OnEvent
+from fastroai.runtime.facts import RunEvent, RunResumed, RunStarted
+from fastroai.runtime.options import check_count, check_seconds
+from fastroai.store import RunHistory, RunSummary
+from fastroai.store.backends.adapter import adapt_run_store
+from fastroai.store.partial_text import PartialTextWriter, read_partial_text
+from fastroai.store.run_store import RunStoreLike
+from fastroai.web.caller import Caller, DepsT
+from fastroai.web.problems import SOON, Problem
+
+logger: Final = logging.getLogger("fastroai.web")
+
+
+class RunsHost(Generic[DepsT]):
+    """Carries out the runs of a pipeline, graph, router, flow or bound workflow in this process.
+
+    A run is a task of the service, not of the request that started it: it goes on when the client leaves.
+    While `lifespan` is open, the host also takes up runs whose processes died or let go of them, and wakes
+    paused runs, as `Service` does. At the end it hands over what is running.
+    """
+
+    def __init__(
+        self,
+        door: FrontDoor[DepsT, Any, Any],
+        *,
+        store: RunStoreLike | None = None,
+        deps_for: DepsFor[DepsT] | None = None,
+        reserve: Reserve | None = None,
+        on_event: OnEvent | None = None,
+        on_error: OnError | None = None,
+        max_concurrency: int = 100,
+        every: Duration = 2.0,
+        graceful_timeout: Duration = 20.0,
+    ) -> None:
+        """Prepare a host.
+
+        Args:
+            door: The pipeline, graph, router, flow or bound workflow.
+            store: The store that keeps its runs; by default that of its config.
+            deps_for: Function that makes the `deps` of a run from its id, tags and tenant; it may be async.
+            reserve: With `"quote"`, a run begins only if its budgets and limits can pay for it to its end.
+            on_event: Function that is called with every event of the runs of this process.
+            on_error: As in `Service`.
+            max_concurrency: Runs that this process carries out at the same time. Beyond that, clients are
+                told to try again soon.
+            every: Seconds between two looks for runs to take up.
+            graceful_timeout: Seconds for which steps that are running may finish at the end.
+
+        Raises:
+            ConfigurationError: there is no store, or an option is invalid.
+        """
+        check_count("max_concurrency", max_concurrency, least=1, required=True)
+        check_seconds("graceful_timeout", graceful_timeout, zero=True)
+        found = store if store is not None else door.config.store
+        if found is None:
+            expected = "the store that keeps the runs, here or as PipelineConfig(store=...)"
+            raise ConfigurationError("store", None, expected)
+        self.door, self.store = door, adapt_run_store(found)
+        codec = door.config.codec
+        self.history = RunHistory(self.store, codec=codec)
+        self.inbox = Inbox(self.store, codec=codec)
+        self._deps_for, self._reserve, self._on_event = deps_for, reserve, on_event
+        self._most, self._graceful_timeout = max_concurrency, in_seconds(graceful_timeout)
+        self._running: set[asyncio.Task[None]] = set()
+        self._texts: PartialTextWriter | None = None
+        self._service: Callable[[], Service] = partial(
+            cast("Callable[..., Service]", Service),  # its overloads ask for `deps_for`
+            door,
+            every=every,
+            deps_for=deps_for,
+            store=self.store,
+            on_event=self._hear,
+            on_error=on_error,
+            max_concurrency=max_concurrency,
+            graceful_timeout=graceful_timeout,
+        )
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the lifespan has begun and not ended."""
+        return self._texts is not None
+
+    @asynccontextmanager
+    async def lifespan(self, app: object = None) -> AsyncGenerator[None]:
+        """Serve the runs until the block ends; then hand over those that are running."""
+        loop = asyncio.get_running_loop()
+        self._texts = texts = PartialTextWriter(self.store, self.door.config.codec)
+        writing = asyncio.create_task(texts.write())
+        until = loop.time()
+        try:
+            async with self._service():
+                yield
+                until = loop.time() + self._graceful_timeout
+            # The service has taken up its last run, and has told all runs of this process to halt.
+        finally:
+            self._texts = None
+            await self._halt(until - loop.time())
+            writing.cancel()
+            with suppress(asyncio.CancelledError):
+                await writing
+
+    async def _halt(self, seconds: float) -> None:
+        """Wait for the runs that clients began, and cut off those that take longer."""
+        if not self._running:
+            return
+        await self.door.interrupt()
+        _, late = await asyncio.wait(self._running, timeout=max(0.0, seconds))
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
+
+    # --- runs ---
+
+    async def start(self, run_id: str, inputs: Mapping[str, object], caller: Caller[DepsT]) -> None:
+        """Begin a run, and return when it is on record.
+
+        Raises:
+            RunExists: there is one with this id.
+            ContractViolation: the inputs do not fit.
+            CostBudgetExceeded: a budget or limit has too little left for its quote.
+            Problem: this process carries out as many runs as it may.
+        """
+        summary = RunSummary(
+            run_id=run_id,
+            pipeline=self.door.name,
+            status="running",
+            started_at=None,
+            updated_at=None,
+            tags=tuple(caller.tags),
+            tenant=caller.tenant,
+        )
+        deps = caller.deps if caller.deps is not NOT_GIVEN else await self._deps(summary)
+        execute: Callable[..., Awaitable[object]] = self.door.execute
+        await self._carry_out(
+            run_id,
+            lambda hear: execute(
+                inputs,
+                deps,
+                run_id=run_id,
+                store=self.store,
+                tags=caller.tags,
+                tenant=caller.tenant,
+                reserve=self._reserve,
+                budget=caller.budget,
+                on_event=hear,
+            ),
+        )
+
+    async def resume(self, run: RunSummary) -> None:
+        """Go on with a run, and return when it does.
+
+        Raises:
+            RunInProgress: a process has it.
+            CostBudgetExceeded: a budget or limit has too little left for the rest of its quote.
+            Problem: this process carries out as many runs as it may.
+        """
+        deps = await self._deps(run)
+        resume: Callable[..., Awaitable[object]] = self.door.resume
+        await self._carry_out(
+            run.run_id,
+            lambda hear: resume(
+                run.run_id, deps=deps, store=self.store, reserve=self._reserve, on_event=hear
+            ),
+        )
+
+    def cancel_soon(self, run_id: str) -> None:
+        """Cancel a run, in whatever process it is, without waiting for it."""
+
+        async def cancel() -> None:
+            with suppress(RunStatusConflict, RunNotFound):
+                await self.door.cancel(run_id, store=self.store)
+
+        task = asyncio.create_task(cancel(), name=f"cancel run {run_id}")
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def texts(self, run_id: str) -> Mapping[str, str]:
+        """Return what the steps of a run are writing, in whatever process, by their places."""
+        here = None if self._texts is None else self._texts.texts(run_id)
+        return await read_partial_text(self.store, run_id, self.door.config.codec) if here is None else here
+
+    async def _deps(self, run: RunSummary) -> Any:
+        if self._deps_for is None:
+            return None
+        deps = self._deps_for(run)
+        return await deps if isawaitable(deps) else deps
+
+    async def _carry_out(self, run_id: str, call: Callable[[OnEvent], Awaitable[object]]) -> None:
+        """Carry out a run in a task of its own, and return when it is on record that it goes on."""
+        if not self.is_open:
+            expected = "open: pass the lifespan of these routes to the application, as their docs show"
+            raise ConfigurationError("lifespan", "not open", expected)
+        if len(self._running) >= self._most:
+            detail = "this process carries out as many runs as it may"
+            raise Problem(503, "too-busy", "Try again soon", detail, retry_after=SOON)
+        begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        begun.add_done_callback(lambda done: done.cancelled() or done.exception())  # the client may be gone
+
+        async def hear(event: RunEvent) -> None:
+            if isinstance(event, RunStarted | RunResumed) and not event.part.place and not begun.done():
+                begun.set_result(None)
+            await self._hear(event)
+
+        task = asyncio.create_task(self._run(run_id, call(hear), begun), name=f"run {run_id}")
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        await asyncio.shield(begun)
+
+    async def _run(self, run_id: str, run: Awaitable[object], begun: asyncio.Future[None]) -> None:
+        try:
+            await run
+        except Exception as error:
+            if not begun.done():
+                begun.set_exception(error)
+            elif isinstance(error, FastroAIError):
+                logger.info("run %r has stopped: %s", run_id, error)  # which is on record, too
+            else:
+                logger.exception("run %r has stopped", run_id)
+        finally:
+            if not begun.done():
+                begun.set_result(None)
+
+    async def _hear(self, event: RunEvent) -> None:
+        if self._texts is not None:
+            self._texts.add(event)
+        if self._on_event is not None:
+            told = self._on_event(event)
+            if isawaitable(told):
+                await told

@@ -1,0 +1,240 @@
+"""What each route does, for FastAPI and Starlette alike: from a caller and plain values to a model."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final, Generic
+
+from pydantic import JsonValue
+
+from fastroai.errors import (
+    ConfigurationError,
+    CostBudgetExceeded,
+    RunExists,
+    RunInProgress,
+    RunNotFound,
+    RunStatusConflict,
+)
+from fastroai.store import RunSnapshot
+from fastroai.store.reading.as_json import as_json
+from fastroai.store.reading.run_queries import RunQuery
+from fastroai.store.record.headers import check_run_id
+from fastroai.web.caller import Action, Caller, DepsT
+from fastroai.web.events import RunEvents, Show, shown_to_clients
+from fastroai.web.host import RunsHost
+from fastroai.web.models import GivenAnswer, OpenQuestion, QuestionPage, RunLine, RunPage, RunState
+from fastroai.web.problems import Problem, invalid_input, no_such_run
+
+LONGEST: Final = 60.0
+"""Seconds that a request waits for a result, at most."""
+
+
+class RunOperations(Generic[DepsT]):
+    """Starts, reads, follows, answers and stops the runs of a host, for a caller.
+
+    Its methods are what the routes of `runs_router` and `runs_routes` do. Endpoints of your own call them:
+
+        runs = RunOperations(RunsHost(pipeline, store="runs.db"))
+
+        @app.post("/letters/{number}")
+        async def letter(number: str, text: Annotated[str, Body()]) -> RunState:
+            _, state = await runs.start(Caller(tenant="ada"), {"text": text}, run_id=number)
+            return state
+
+    They raise `Problem` for what the client did, and errors of FastroAI, which `problem_of` converts.
+    """
+
+    def __init__(self, host: RunsHost[DepsT], *, show: Show = shown_to_clients) -> None:
+        self.host, self._show = host, show
+
+    async def start(
+        self,
+        caller: Caller[DepsT],
+        inputs: Mapping[str, JsonValue],
+        *,
+        run_id: str | None = None,
+        wait: float = 0.0,
+    ) -> tuple[bool, RunState]:
+        """Begin a run, or find the one with this id that was begun with the same inputs.
+
+        Returns whether it began now, and its state: after at most `wait` seconds, or as soon as it has ended
+        or waits for something.
+        """
+        self._allow(caller, "start")
+        stored = self._stored_id(caller, uuid.uuid4().hex if run_id is None else run_id)
+        checked = self._checked(inputs)
+        begins = run_id is None or not await self._was_begun(caller, stored, checked)
+        if begins:
+            try:
+                await self.host.start(stored, inputs, caller)
+            except RunExists:  # another request with this id was faster
+                await self._was_begun(caller, stored, checked)
+                begins = False
+        return begins, await self._state(caller, stored, wait)
+
+    async def read(self, caller: Caller[DepsT], run_id: str, *, wait: float = 0.0) -> RunState:
+        """Return the state of a run: after at most `wait` seconds, or as soon as it does not run."""
+        self._allow(caller, "read")
+        return await self._state(caller, await self._known(caller, run_id), wait)
+
+    async def list(
+        self, caller: Caller[DepsT], query: RunQuery, *, limit: int, after: str | None = None
+    ) -> RunPage:
+        """Return a page of runs that match a query, within those of the caller."""
+        self._allow(caller, "read")
+        try:
+            page = await self.host.history.page(query, limit=limit, after=after)
+        except ConfigurationError as error:
+            raise _refused(error) from None
+        return RunPage(runs=[RunLine.of(run, caller) for run in page.items], next=page.next)
+
+    async def questions(
+        self, caller: Caller[DepsT], query: RunQuery, *, limit: int, after: str | None = None
+    ) -> QuestionPage:
+        """Return a page of the open questions of the runs that match a query, within those of the caller."""
+        self._allow(caller, "read")
+        try:
+            page = await self.host.inbox.page(query, limit=limit, after=after)
+        except ConfigurationError as error:
+            raise _refused(error) from None
+        return QuestionPage(
+            questions=[OpenQuestion.of(asked, caller) for asked in page.items], next=page.next
+        )
+
+    async def events(
+        self, caller: Caller[DepsT], run_id: str, *, after: int = 0, cancel_on_disconnect: bool = False
+    ) -> RunEvents | None:
+        """Return the events of a run after a position; `None` if none will come."""
+        self._allow(caller, "read")
+        if cancel_on_disconnect:
+            self._allow(caller, "cancel")
+        stored = await self._known(caller, run_id)
+        run = await self.host.history.state(stored)
+        if not 0 <= after <= run.position:
+            detail = f"there is no event {after}; the last one is {run.position}"
+            raise Problem(400, "no-such-event", "There is no such event", detail)
+        if after == run.position and run.status in ("finished", "failed", "cancelled"):
+            return None
+        return RunEvents(
+            self.host,
+            stored,
+            caller,
+            after=after,
+            show=self._show,
+            cancel_on_disconnect=cancel_on_disconnect,
+        )
+
+    async def answer(self, caller: Caller[DepsT], run_id: str, given: GivenAnswer) -> RunState:
+        """Put an answer on record. The run goes on here, or where there is room."""
+        self._allow(caller, "answer")
+        stored = await self._known(caller, run_id)
+        reviewer = caller.name or given.reviewer
+        is_complete = await self.host.inbox.answer(
+            f"{stored}:{given.question}", given.value, reviewer=reviewer, rationale=given.rationale
+        )
+        if is_complete:
+            # Otherwise some process wakes it, which looks for such runs every few seconds.
+            with suppress(Problem, RunInProgress, CostBudgetExceeded):
+                await self.host.resume(await self.host.history.summary(stored))
+        return await self._state(caller, stored)
+
+    async def pause(self, caller: Caller[DepsT], run_id: str) -> None:
+        """Let the steps that are running finish, and halt."""
+        self._allow(caller, "pause")
+        await self.host.door.pause(await self._known(caller, run_id), store=self.host.store)
+
+    async def cancel(self, caller: Caller[DepsT], run_id: str) -> None:
+        """Stop a run at once. What is paid for stays on record."""
+        self._allow(caller, "cancel")
+        await self.host.door.cancel(await self._known(caller, run_id), store=self.host.store)
+
+    async def resume(self, caller: Caller[DepsT], run_id: str) -> RunState:
+        """Go on with a run that is paused, has failed, was interrupted, or was cancelled."""
+        self._allow(caller, "resume")
+        stored = await self._known(caller, run_id)
+        run = await self.host.history.summary(stored)
+        if run.status == "finished":
+            raise RunStatusConflict(stored, "finished", "a run that can go on")
+        await self.host.resume(run)
+        return await self._state(caller, stored)
+
+    async def check_ready(self) -> None:
+        """Check that this process can carry out runs. Raises `Problem` or `RunStoreUnavailable`."""
+        if not self.host.is_open:
+            raise Problem(503, "not-ready", "Not ready", "the service has not begun, or ends")
+        await self.host.history.page(limit=1)
+
+    def query(self, caller: Caller[DepsT], **wanted: Any) -> RunQuery:
+        """Return a query for runs of the caller. Raises `Problem` if a value does not fit."""
+        try:
+            return RunQuery(pipeline=self.host.door.name, tenant=caller.tenant, **wanted)
+        except ConfigurationError as error:
+            raise _refused(error) from None
+
+    # --- parts ---
+
+    def _allow(self, caller: Caller[DepsT], action: Action) -> None:
+        if action not in caller.may:
+            raise Problem(403, "not-allowed", "Not allowed", f"you may not {action} runs here")
+
+    def _stored_id(self, caller: Caller[DepsT], run_id: str) -> str:
+        if caller.tenant is not None and "." in run_id:  # else two tenants could name one run
+            raise invalid_input([{"loc": ("run_id",), "msg": "an id must have no dot"}])
+        try:
+            check_run_id(stored := caller.stored_id(run_id))
+        except ConfigurationError as error:
+            raise _refused(error) from None
+        return stored
+
+    def _checked(self, inputs: Mapping[str, JsonValue]) -> Mapping[str, object]:
+        try:
+            return self.host.door.checked_inputs(inputs)
+        except TypeError as error:  # a flow lacks an argument, or has another
+            raise invalid_input([{"loc": (), "msg": str(error)}]) from None
+
+    async def _known(self, caller: Caller[DepsT], run_id: str) -> str:
+        """Return the id in the store of a run that the caller may see."""
+        try:
+            run = await self.host.history.summary(self._stored_id(caller, run_id))
+        except Problem:
+            raise no_such_run() from None
+        if run.pipeline != self.host.door.name or caller.tenant not in (None, run.tenant):
+            raise no_such_run()
+        return run.run_id
+
+    async def _was_begun(self, caller: Caller[DepsT], stored: str, inputs: Mapping[str, object]) -> bool:
+        """Return whether there is a run with this id and these inputs."""
+        try:
+            run = await self.host.history.state(stored)
+        except RunNotFound:
+            return False
+        is_same = run.trace.pipeline == self.host.door.name and await self._is_of(caller, stored)
+        if not is_same or run.inputs != as_json(inputs):
+            detail = "there is a run with this id and other inputs"
+            raise Problem(409, "other-inputs", "The id is taken", detail)
+        return True
+
+    async def _is_of(self, caller: Caller[DepsT], stored: str) -> bool:
+        return caller.tenant in (None, (await self.host.history.summary(stored)).tenant)
+
+    async def _state(self, caller: Caller[DepsT], stored: str, wait: float = 0.0) -> RunState:
+        run = await self.host.history.state(stored)
+        if wait > 0 and run.status in ("running", "interrupted"):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(wait, LONGEST)):
+                    run = await self._halted(stored, run)
+        return RunState.of(run, caller)
+
+    async def _halted(self, stored: str, run: RunSnapshot) -> RunSnapshot:
+        while run.status in ("running", "interrupted"):
+            async for _ in self.host.door.follow(stored, after=run.position, store=self.host.store):
+                pass
+            run = await self.host.history.state(stored)
+        return run
+
+
+def _refused(error: ConfigurationError) -> Problem:
+    return invalid_input([{"loc": (error.option,), "msg": f"expected {error.expected}"}])

@@ -1,0 +1,173 @@
+"""Errors as problem details (RFC 9457): what the client did, or what it should wait for; nothing secret."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from pydantic import JsonValue, ValidationError
+
+from fastroai.errors import (
+    AnswerRejected,
+    BudgetExceeded,
+    ContractViolation,
+    MissingExtraError,
+    QuestionClosed,
+    RunDefinitionChanged,
+    RunExists,
+    RunInProgress,
+    RunNotFound,
+    RunStatusConflict,
+    SpendLimitExceeded,
+    StoreUnavailable,
+)
+from fastroai.records import microcents_to_usd
+
+try:
+    from starlette.requests import Request
+    from starlette.responses import JSONResponse
+except ImportError as error:
+    raise MissingExtraError("fastroai.web", "web", "starlette") from error
+
+MEDIA_TYPE: Final = "application/problem+json"
+SOON: Final = 5
+"""Seconds after which a client may try again what fails for a moment."""
+
+logger: Final = logging.getLogger("fastroai.web")
+
+
+class Problem(Exception):
+    """A request that is refused, as problem details say it."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        title: str,
+        detail: str,
+        more: Mapping[str, JsonValue] | None = None,
+        *,
+        retry_after: int | None = None,
+    ) -> None:
+        """Refuse a request.
+
+        Args:
+            status: The status of HTTP.
+            code: The kind of problem, for programs.
+            title: The kind of problem, for people.
+            detail: What is wrong this time.
+            more: Members of the problem besides those of the RFC.
+            retry_after: Seconds after which the client may try again.
+        """
+        super().__init__(status, code, title, detail)
+        self.status, self.code, self.title, self.detail = status, code, title, detail
+        self.more, self.retry_after = dict(more or {}), retry_after
+
+    def response(self, request: Request) -> JSONResponse:
+        """Return the problem as a response."""
+        told = {
+            "type": f"urn:fastroai:problem:{self.code}",
+            "title": self.title,
+            "status": self.status,
+            "detail": self.detail,
+            "instance": request.url.path,
+            "code": self.code,
+            **self.more,
+        }
+        headers = None if self.retry_after is None else {"Retry-After": str(self.retry_after)}
+        return JSONResponse(told, self.status, headers, media_type=MEDIA_TYPE)
+
+
+def problem_of(error: Exception) -> Problem | None:
+    """Return an error as a problem; `None` if it is a mistake of the application, and not the client's."""
+    match error:
+        case Problem():
+            return error
+        case RunNotFound():
+            return no_such_run()
+        case RunStatusConflict(status=status):
+            return Problem(
+                409, "run-status", "The run cannot do that", f"the run is {status}", {"run_status": status}
+            )
+        case RunExists(status=status):
+            return Problem(409, "run-exists", "There is such a run", f"the run is {status}")
+        case RunInProgress():
+            detail = "a process works on the run; try again when it has paused or ended"
+            return Problem(409, "run-in-progress", "The run is running", detail, retry_after=SOON)
+        case RunDefinitionChanged():
+            detail = "the run belongs to another version of this service, which cannot go on with it"
+            return Problem(409, "definition-changed", "The run is of another version", detail)
+        case QuestionClosed():
+            return Problem(409, "question-closed", "The question is closed", "it takes no answer any more")
+        case AnswerRejected(reason=reason):
+            return Problem(422, "answer-rejected", "The answer does not fit", str(reason))
+        case ContractViolation(direction="input", details=details):
+            return invalid_input(details)
+        case SpendLimitExceeded():
+            return _limit_reached(error)
+        case BudgetExceeded():
+            detail = "the budget of this request cannot pay for the run"
+            return Problem(402, "budget", "The budget is too small", detail)
+        case StoreUnavailable():
+            detail = "the store cannot be reached just now"
+            return Problem(503, "store-unavailable", "Try again soon", detail, retry_after=SOON)
+        case _:
+            return None
+
+
+def no_such_run() -> Problem:
+    """Return the problem of a run that there is not, or not for this caller."""
+    return Problem(404, "run-not-found", "There is no such run", "check the id")
+
+
+def invalid_input(details: Sequence[Any]) -> Problem:
+    """Return the problem of a body that does not fit, with the place of each error as a JSON pointer."""
+    told = [("".join(f"/{_escaped(part)}" for part in one["loc"]), str(one["msg"])) for one in details]
+    pointer, why = told[0] if told else ("", "it does not fit")
+    more = "" if len(told) < 2 else f", and {len(told) - 1} more"
+    detail = f"{pointer or 'the body'}: {why}{more}"
+    errors: list[JsonValue] = [{"pointer": pointer, "detail": why} for pointer, why in told]
+    return Problem(422, "invalid-input", "The input does not fit", detail, {"errors": errors})
+
+
+def invalid(error: ValidationError) -> Problem:
+    """Return the problem of a body or of a query that pydantic refuses."""
+    return invalid_input(error.errors(include_url=False, include_context=False, include_input=False))
+
+
+def _escaped(part: object) -> str:
+    return str(part).replace("~", "~0").replace("/", "~1")
+
+
+def _limit_reached(error: SpendLimitExceeded) -> Problem:
+    """A limit that opens again is 429 with the time; one that does not is 402."""
+    limit, spent = microcents_to_usd(error.limit), microcents_to_usd(error.committed)
+    more: dict[str, JsonValue] = {"limit_usd": f"{limit:f}", "spent_usd": f"{spent:f}"}
+    left = error.limit - error.committed
+    if error.requested is not None and error.requested <= left:
+        detail = "other runs have reserved what is left, and give back what they do not need"
+        return Problem(429, "limit-reserved", "The limit is reserved", detail, more, retry_after=SOON)
+    if error.resets_at is None:
+        detail = "the spend limit is reached; somebody must raise it"
+        return Problem(402, "limit-reached", "The spend limit is reached", detail, more)
+    seconds = max(1, math.ceil((error.resets_at - datetime.now(UTC)).total_seconds()))
+    detail = f"the spend limit opens again at {error.resets_at:%Y-%m-%d %H:%M} UTC"
+    more["resets_at"] = error.resets_at.isoformat()
+    return Problem(429, "limit-reached", "The spend limit is reached", detail, more, retry_after=seconds)
+
+
+def answered(request: Request, error: Exception) -> JSONResponse:
+    """Return the response for an error of an endpoint.
+
+    Raises:
+        Exception: the error itself, if it is a mistake of the application: its server logs it, and answers.
+    """
+    problem = problem_of(error)
+    if problem is None:
+        raise error
+    if problem is not error:
+        logger.info("%s %s: %s", request.method, request.url.path, error)
+    return problem.response(request)

@@ -1,0 +1,183 @@
+"""`runs_routes`: the runs of a pipeline as routes of Starlette."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from inspect import isawaitable
+from json import JSONDecodeError
+from typing import Any, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from fastroai.runs.door import FrontDoor
+from fastroai.store.reading.run_queries import PAGE, RunOrder
+from fastroai.store.record.entries import RunState as RunStatus
+from fastroai.web.caller import Caller, DepsT
+from fastroai.web.client import client_response, schema_response
+from fastroai.web.events import Show, shown_to_clients
+from fastroai.web.host import RunsHost
+from fastroai.web.models import GivenAnswer
+from fastroai.web.operations import LONGEST, RunOperations
+from fastroai.web.problems import Problem, answered, invalid, invalid_input
+from fastroai.web.request_body import MOST_BYTES, limited
+
+CallerOf: TypeAlias = Callable[[Request], Caller[Any] | Awaitable[Caller[Any]]]
+"""Returns who asks; it may be async, and may raise an `HTTPException`."""
+_Endpoint: TypeAlias = Callable[[Request, Caller[Any]], Awaitable[Response]]
+
+
+class _Query(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+
+class _Wait(_Query):
+    wait: float = Field(0, ge=0, le=LONGEST)
+
+
+class _Events(_Query):
+    after: int = Field(0, ge=0)
+    cancel_on_disconnect: bool = False
+
+
+class _Listed(_Query):
+    tag: str | None = None
+    limit: int = Field(PAGE, ge=1, le=200)
+    after: str | None = None
+
+
+class _Runs(_Listed):
+    status: RunStatus | None = None
+    search: str = ""
+    sort: RunOrder = "started"
+    ascending: bool = False
+
+
+def runs_routes(
+    runs: RunsHost[DepsT] | FrontDoor[DepsT, Any, Any],
+    *,
+    caller: CallerOf | None = None,
+    show: Show = shown_to_clients,
+    max_bytes: int = MOST_BYTES,
+) -> list[Route]:
+    """Return the routes of `runs_router` for Starlette, without OpenAPI.
+
+        runs = RunsHost(pipeline, store="runs.db")
+        app = Starlette(routes=[Mount("/letters", routes=runs_routes(runs))], lifespan=runs.lifespan)
+
+    Args:
+        runs: A `RunsHost`, whose lifespan the application has.
+        caller: Function of the request that returns a `Caller`. Without one, everybody may do everything.
+        show: Function that returns a fact as clients see it.
+        max_bytes: Most bytes of a body.
+    """
+    host = runs if isinstance(runs, RunsHost) else RunsHost(runs)
+    do = RunOperations(host, show=show)
+
+    async def start(request: Request, who: Caller[Any]) -> Response:
+        wait = _Wait.model_validate(dict(request.query_params)).wait
+        run_id = request.path_params.get("run_id")
+        begins, state = await do.start(who, await _object(request), run_id=run_id, wait=wait)
+        return _json(state, 202 if begins and not state.has_ended else 200)
+
+    async def listed(request: Request, who: Caller[Any]) -> Response:
+        asked = _Runs.model_validate(dict(request.query_params))
+        wanted = asked.model_dump(exclude={"limit", "after"})
+        return _json(await do.list(who, do.query(who, **wanted), limit=asked.limit, after=asked.after))
+
+    async def read(request: Request, who: Caller[Any]) -> Response:
+        wait = _Wait.model_validate(dict(request.query_params)).wait
+        return _json(await do.read(who, request.path_params["run_id"], wait=wait))
+
+    async def events(request: Request, who: Caller[Any]) -> Response:
+        asked = _Events.model_validate(dict(request.query_params))
+        last = request.headers.get("last-event-id")
+        if last is not None:
+            asked = _Events.model_validate({**asked.model_dump(), "after": last})
+        found = await do.events(who, request.path_params["run_id"], **asked.model_dump())
+        return Response(status_code=204) if found is None else found.response()
+
+    async def answer(request: Request, who: Caller[Any]) -> Response:
+        given = GivenAnswer.model_validate(await _object(request))
+        return _json(await do.answer(who, request.path_params["run_id"], given), 202)
+
+    async def pause(request: Request, who: Caller[Any]) -> Response:
+        await do.pause(who, request.path_params["run_id"])
+        return JSONResponse(None, 202)
+
+    async def cancel(request: Request, who: Caller[Any]) -> Response:
+        await do.cancel(who, request.path_params["run_id"])
+        return JSONResponse(None, 202)
+
+    async def resume(request: Request, who: Caller[Any]) -> Response:
+        return _json(await do.resume(who, request.path_params["run_id"]), 202)
+
+    async def questions(request: Request, who: Caller[Any]) -> Response:
+        asked = _Listed.model_validate(dict(request.query_params))
+        query = do.query(who, tag=asked.tag)
+        return _json(await do.questions(who, query, limit=asked.limit, after=asked.after))
+
+    def route(path: str, method: str, endpoint: _Endpoint) -> Route:
+        async def respond(request: Request) -> Response:
+            try:
+                who = Caller() if caller is None else caller(request)
+                return await endpoint(limited(request, max_bytes), await who if isawaitable(who) else who)
+            except HTTPException:
+                raise
+            except ValidationError as error:
+                return invalid(error).response(request)
+            except Exception as error:
+                return answered(request, error)
+
+        return Route(path, respond, methods=[method], name=endpoint.__name__)
+
+    async def ready(request: Request) -> Response:
+        try:
+            await do.check_ready()
+        except Exception as error:
+            return answered(request, error)
+        return Response(status_code=204)
+
+    async def live(_: Request) -> Response:
+        return Response(status_code=204)
+
+    async def client(_: Request) -> Response:
+        return await client_response()
+
+    async def schema(_: Request) -> Response:
+        return await schema_response()
+
+    return [
+        route("/runs", "POST", start),
+        route("/runs", "GET", listed),
+        route("/runs/{run_id}", "PUT", start),
+        route("/runs/{run_id}", "GET", read),
+        route("/runs/{run_id}/events", "GET", events),
+        route("/runs/{run_id}/answers", "POST", answer),
+        route("/runs/{run_id}/pause", "POST", pause),
+        route("/runs/{run_id}/cancel", "POST", cancel),
+        route("/runs/{run_id}/resume", "POST", resume),
+        route("/questions", "GET", questions),
+        Route("/ready", ready),
+        Route("/live", live),
+        Route("/client.js", client),
+        Route("/schema.json", schema),
+    ]
+
+
+async def _object(request: Request) -> dict[str, Any]:
+    """Return the body, which must be a JSON object."""
+    try:
+        body = await request.json()
+    except (JSONDecodeError, UnicodeDecodeError):
+        raise Problem(400, "not-json", "The body is not JSON", "send a JSON object") from None
+    if not isinstance(body, dict):
+        raise invalid_input([{"loc": (), "msg": "it should be a JSON object"}])
+    return body
+
+
+def _json(model: BaseModel, status: int = 200) -> JSONResponse:
+    return JSONResponse(model.model_dump(mode="json"), status)
