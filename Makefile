@@ -37,7 +37,10 @@ $(VENV)/test.stamp: pyproject.toml constraints.txt
 	@$(PIP) install --constraint constraints.txt --no-compile --editable '.[test]'
 	@touch $@
 
-demo: $(VENV)/demo.stamp ## the main job on the shipped documents; DOCS=folder OUT=folder for your own
+demo: $(VENV)/demo.stamp ## the product in a minute, offline
+	@cd examples && $(CURDIR)/$(BIN)/python -m demo
+
+tickets: $(VENV)/demo.stamp ## a pipeline over a folder of support tickets; DOCS=folder OUT=folder for your own
 	@$(BIN)/python examples/support_desk $(if $(DOCS),--docs '$(DOCS)') $(if $(OUT),--out '$(OUT)')
 
 desk: $(VENV)/demo.stamp ## the invoice service of the FastAPI guide, on http://127.0.0.1:8000

@@ -1,0 +1,1 @@
+"""FastroAI in a minute, offline: `make demo`, and `make view` to see its runs in a browser."""
