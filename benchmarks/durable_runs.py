@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import functools
 import sqlite3
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import ExitStack, closing
 from itertools import count
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import psycopg
@@ -18,13 +20,16 @@ from support.servers import running_postgres, running_redis
 
 from benchmarks.measure import Row, medians, seconds
 from benchmarks.pipelines import chain
-from fastroai.pipelines import Pipeline, PipelineConfig
+from fastroai.pipelines import Pipeline, PipelineConfig, StepContext, step
+from fastroai.runtime.budgets.spend_upkeep import RENEWALS_PER_LEASE
 from fastroai.store import PostgresRunStore, RedisRunStore, RunStore, SQLiteRunStore
+from fastroai.store.lease import DEFAULT_TERMS
 from fastroai.store.record.journal import Durability
 
 STEPS = 300
 """In one run, one after the other, each of which does nothing."""
 ROUNDS = 9
+BETWEEN_RENEWALS = DEFAULT_TERMS.seconds / RENEWALS_PER_LEASE
 AIM = "at most 60 µs over the bare write"
 VALUE = b'{"kind":"step_finished","place":"s1","attempt":1,"output":1,"duration_ms":0.02}' * 3
 Bare = Callable[[int], None]
@@ -145,10 +150,66 @@ async def resuming() -> AsyncIterator[Row]:
             )
 
 
+async def resuming_a_large_run() -> AsyncIterator[Row]:
+    """A finished run of 100,000 steps, resumed in a process of its own, whose memory is measured."""
+    steps = 100_000
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "runs.db")
+        await kept(chain(steps), SQLiteRunStore(path), "async").execute(run_id="large")
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "benchmarks.resume_once", str(path), "large", str(steps)),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        told, _ = await process.communicate()
+    taken, before, most = map(float, told.split())
+    yield Row(
+        f"resume of a run with {steps:,} finished steps",
+        f"{taken:.1f} s CPU, {most:.0f} MB at most",
+        f"{before:.0f} MB before, with the pipeline",
+        aim="≤ 3 s, 250 MB",
+        met=taken <= 3 and most <= 250,
+    )
+
+
+async def waiting_in_sqlite() -> AsyncIterator[Row]:
+    """Runs whose steps wait for something. What they cost are their leases, and looks for signals."""
+    number, go_on, left = 1_000, asyncio.Event(), 1_000
+    all_wait = asyncio.Event()
+
+    @step
+    async def wait(ctx: StepContext) -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            all_wait.set()
+        await go_on.wait()
+
+    with tempfile.TemporaryDirectory() as folder:
+        pipeline = kept(
+            Pipeline("waits", {"wait": wait}, {"wait": []}), SQLiteRunStore(Path(folder, "runs.db")), "async"
+        )
+        runs = [asyncio.create_task(pipeline.execute(run_id=f"waits-{next(_ids)}")) for _ in range(number)]
+        await all_wait.wait()
+        await asyncio.sleep(BETWEEN_RENEWALS)  # the first renewal of a lease costs more
+        used = process_time()
+        await asyncio.sleep(2 * BETWEEN_RENEWALS)
+        each = (process_time() - used) / (2 * BETWEEN_RENEWALS) / number * 1e6
+        go_on.set()
+        await asyncio.gather(*runs)
+    yield Row(
+        f"a run that waits, among {number:,} in SQLite, a second",
+        f"{each:.1f} µs CPU",
+        aim="≤ 2 µs",
+        met=each <= 2,
+    )
+
+
 BENCHMARKS = (
     durable_steps_in_sqlite,
     durable_steps_in_redis,
     durable_steps_in_postgres,
     durable_history,
     resuming,
+    resuming_a_large_run,
+    waiting_in_sqlite,
 )

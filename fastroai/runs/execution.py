@@ -70,13 +70,32 @@ class LiveRun:
         self.scope = scope
         self._lock = Lock()
         self._runner: Runner | None = None
-        self._early: list[Signal] = []
+        self._early: Sequence[Signal] = ()
+        self._log: Log | None = None
+        """The log whose signals this run takes."""
+
+    def listen(self, log: Log, *, is_step: bool) -> None:
+        """Take the signals of the outermost run, if this is the outermost, or a step of a run that does.
+
+        A run that the code of a step started goes on to its end: if it halted, the other work of that step
+        would be cancelled.
+
+        Raises:
+            Halted: the outermost run was asked to pause already.
+        """
+        around = self.scope.parent
+        while around is not None and around.kind in ("step", "router"):
+            around = around.parent
+        if log.scope is self.scope or (is_step and around in log.heeding):
+            self._log, log.heeding[self.scope] = log, self.heed
+            if log.is_pausing:
+                raise Halted  # before it begins
 
     def heed(self, signal: Signal) -> None:
         """Pass a signal to the runner, as soon as there is one. Works from any thread."""
         with self._lock:
             if self._runner is None:
-                self._early.append(signal)
+                self._early = (*self._early, signal)
                 return
         _heed(self._runner, signal)
 
@@ -88,9 +107,12 @@ class LiveRun:
             log.heed(signal)
 
     def end(self) -> None:
-        """Forget the runner, so that results do not keep it in memory."""
+        """Take no more signals, and forget the runner, so that results do not keep it in memory."""
         with self._lock:
             self._runner = None
+        if self._log is not None:
+            del self._log.heeding[self.scope]
+            self._log = None
 
 
 class Execution:
@@ -145,27 +167,43 @@ class Execution:
         aside_usd = None if request.reserve is None else await self._quoted(request)
         if request.opening is not None:
             scope.log = None  # forget the log of the run around: this run gets its own
-        async with scope, AsyncExitStack() as stack:
-            live = self._appear(stack, scope)  # before the first await, so that the caller can cancel at once
-            await entered(
-                stack,
-                scope,
-                span=attributes.run_span(self._kind, self._name),
-                described=attributes.run_attributes(self._kind, name=self._name, run_id=scope.run_id)
-                | attributes.label_attributes(*scope.bounds.labels),
-                seconds=in_seconds(first_given(self._config.total_timeout, default=None)),
-            )
-            inputs = await check_inputs(self._accepts, dict(request.inputs or {}), scope)
-            if aside_usd is not None:
-                await stack.enter_async_context(reserved(scope, aside_usd))
-            started = RunStarted(part=scope.part, definition=dict(definition), inputs=inputs)
-            log = await self._log(stack, request, scope, started, began)
-            _listen(stack, live, log, is_step=request.is_step)
-            if log.run is not None and request.opening is not None:
-                after = request.opening.last_signal
-                heeding = heeding_signals(log.run.store, log.run.header, log.heed, after=after)
-                await stack.enter_async_context(heeding)
-            yield OpenRun(scope, scope.part, inputs, log, live, started, began)
+        async with scope:
+            live = self._appear(scope)  # before the next await, so that the caller can cancel at once
+            try:
+                async with AsyncExitStack() as stack:
+                    yield await self._open(stack, request, live, definition, aside_usd, began)
+            finally:
+                self._forget(live)
+
+    async def _open(
+        self,
+        stack: AsyncExitStack,
+        request: RunRequest[Any],
+        live: LiveRun,
+        definition: Mapping[str, JsonValue],
+        aside_usd: Decimal | None,
+        began: float,
+    ) -> OpenRun:
+        scope = live.scope
+        await entered(
+            stack,
+            scope,
+            span=attributes.run_span(self._kind, self._name),
+            described=attributes.run_attributes(self._kind, name=self._name, run_id=scope.run_id)
+            | attributes.label_attributes(*scope.bounds.labels),
+            seconds=in_seconds(first_given(self._config.total_timeout, default=None)),
+        )
+        inputs = await check_inputs(self._accepts, dict(request.inputs or {}), scope)
+        if aside_usd is not None:
+            await stack.enter_async_context(reserved(scope, aside_usd))
+        started = RunStarted(part=scope.part, definition=dict(definition), inputs=inputs)
+        log = await self._log(stack, request, scope, started, began)
+        live.listen(log, is_step=request.is_step)
+        if log.run is not None and request.opening is not None:
+            after = request.opening.last_signal
+            heeding = heeding_signals(log.run.store, log.run.header, log.heed, after=after)
+            await stack.enter_async_context(heeding)
+        return OpenRun(scope, scope.part, inputs, log, live, started, began)
 
     async def _quoted(self, request: RunRequest[Any]) -> Decimal | None:
         """Return the US dollars to set aside for the run."""
@@ -244,15 +282,15 @@ class Execution:
             ended.part, ended.resume_at = runner.scope.part, runner.resume_at
             await _tell_end(runner, ended)
 
-    def _appear(self, stack: AsyncExitStack, scope: Scope) -> LiveRun:
-        """Let `pause` and `cancel` find a run of this process, until `stack` ends."""
+    def _appear(self, scope: Scope) -> LiveRun:
+        """Let `pause` and `cancel` find a run of this process, until `_forget`."""
         run = LiveRun(scope)
         self._live.setdefault(scope.run_id, []).append(run)
-        stack.callback(self._forget, scope.run_id, run)
         return run
 
-    def _forget(self, run_id: str, run: LiveRun) -> None:
+    def _forget(self, run: LiveRun) -> None:
         run.end()
+        run_id = run.scope.run_id
         live = self._live[run_id]
         live.remove(run)
         if not live:
@@ -288,25 +326,6 @@ async def _tell_end(runner: Runner, finish: RunFinished) -> None:
     finish.duration_ms, finish.spent_in = runner.milliseconds, runner.scope
     if runner.scope.listener is not None:
         await runner.scope.emit(finish)
-
-
-def _listen(stack: AsyncExitStack, live: LiveRun, log: Log, *, is_step: bool) -> None:
-    """Let a run take the signals of the outermost run, if it is the outermost, or a step of a run that does.
-
-    A run that the code of a step started goes on to its end: if it halted, the other work of that step would
-    be cancelled.
-
-    Raises:
-        Halted: the outermost run was asked to pause already.
-    """
-    around = live.scope.parent
-    while around is not None and around.kind in ("step", "router"):
-        around = around.parent
-    if log.scope is live.scope or (is_step and around in log.heeding):
-        log.heeding[live.scope] = live.heed
-        stack.callback(log.heeding.pop, live.scope)
-        if log.is_pausing:
-            raise Halted  # before it begins
 
 
 def _heed(runner: Runner, signal: Signal) -> None:

@@ -92,20 +92,14 @@ class BegunUnits:
         self.open: dict[Unit, BegunUnit] = {}
         """The units that are not packed. Call `pack` when there are more than `pack_above`."""
         self.pack_above = PACKED_AFTER
-        self._steps: dict[str, int] = {}
-        self._packed = array("I"), array("I")
-        """For each packed unit, the number of its step in `_steps`, and the number of the visit."""
-        self._times = array("d")
-        """For each packed unit, its start and its duration, in milliseconds."""
+        self._packed: _Packed | None = None
 
     def pack(self) -> None:
         """Pack the plain units: keep only their times."""
-        steps, visits = self._packed
+        if self._packed is None:
+            self._packed = _Packed()
         for unit in [unit for unit, begun in self.open.items() if begun.is_plain]:
-            begun = self.open.pop(unit)
-            steps.append(self._steps.setdefault(unit[0], len(self._steps)))
-            visits.append(unit[1])
-            self._times.extend((begun.started_ms, begun.duration_ms))
+            self._packed.add(self.open.pop(unit))
         self.pack_above = len(self.open) + PACKED_AFTER
 
     def __getitem__(self, unit: Unit) -> BegunUnit:
@@ -117,10 +111,29 @@ class BegunUnits:
         yield from sorted((*self._unpacked(), *self.open.items()), key=lambda one: one[1].started_ms)
 
     def _unpacked(self) -> Iterator[tuple[Unit, BegunUnit]]:
+        for begun in () if self._packed is None else self._packed.units():
+            yield (begun.name, begun.visit), begun
+
+
+class _Packed:
+    """The times of units that are over."""
+
+    def __init__(self) -> None:
+        self._steps: dict[str, int] = {}
+        self._numbers, self._visits = array("I"), array("I")
+        """For each unit, the number of its step in `_steps`, and the number of the visit."""
+        self._times = array("d")
+        """For each unit, its start and its duration, in milliseconds."""
+
+    def add(self, begun: BegunUnit) -> None:
+        self._numbers.append(self._steps.setdefault(begun.name, len(self._steps)))
+        self._visits.append(begun.visit)
+        self._times.extend((begun.started_ms, begun.duration_ms))
+
+    def units(self) -> Iterator[BegunUnit]:
         names, times = [*self._steps], iter(self._times)
-        for step, visit in zip(*self._packed, strict=True):
-            name = names[step]
-            yield (name, visit), BegunUnit(name, visit, None, next(times), next(times), is_over=True)
+        for number, visit in zip(self._numbers, self._visits, strict=True):
+            yield BegunUnit(names[number], visit, None, next(times), next(times), is_over=True)
 
 
 @dataclass(frozen=True, slots=True)

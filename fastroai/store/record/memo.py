@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from heapq import merge
 from itertools import takewhile
-from operator import itemgetter
 from typing import Any, Final, TypeAlias, TypeVar
 
 from pydantic import JsonValue
@@ -124,7 +122,8 @@ class Memo:
         """Where answers were asked anew because of changes, with the positions in the log."""
         self._anew_in: set[str] = set()
         """These places, and all places around them."""
-        self._parts: dict[str, list[tuple[int, facts.PlanFact]]] | None = None
+        self._parts: dict[str, list[int]] | None = None
+        """The positions of the facts of each pipeline and graph, by place, once they were asked for."""
         if entries[0].forked_from is not None and kind_of(entries[0].definition) == "pipeline":
             copied = sum(1 for _ in takewhile(lambda one: isinstance(one, _TAKEN_OVER), entries[1:]))
             self.resumptions.append((1 + copied, facts.RunResumed(part=entries[0].part)))
@@ -261,8 +260,15 @@ class Memo:
             self._parts = defaultdict(list)
             for position, entry in enumerate(self.entries, 1):
                 if isinstance(entry, facts.PlanFact):
-                    self._parts[entry.part.place].append((position, entry))
-        return merge(self._parts.get(place, ()), self.resumptions, key=itemgetter(0))
+                    self._parts[entry.part.place].append(position)
+        resumptions = deque(self.resumptions)
+        for position in self._parts.get(place, ()):
+            while resumptions and resumptions[0][0] < position:
+                yield resumptions.popleft()
+            entry = self.entries[position - 1]
+            assert isinstance(entry, facts.PlanFact)
+            yield position, entry
+        yield from resumptions
 
     def position_of(self, entry: facts.Fact) -> int:
         """Return the position of an entry in the log, from 1."""

@@ -50,7 +50,8 @@ def entries_to_go_on(
         if isinstance(entry, facts.UnknownFact):
             raise UnknownFactKind(run_id, position, entry.kind)
         known.append(entry)
-    return unseal_log(run_id, known, lambda entry: unseal_texts(entry, codec), first=first)
+    unsealed = _unseals(codec)
+    return unseal_log(run_id, known, lambda entry: changed(entry, unsealed), first=first)
 
 
 def unseal_log(
@@ -141,11 +142,12 @@ def unseal_texts(entry: FactT, codec: PayloadCodec | None) -> FactT:
     Raises:
         RunStoreUnavailable: the codec fails on a name.
     """
-    return changed(
-        entry,
-        {
-            DataKind.TEXT: lambda text: unseal_text(text, codec),
-            DataKind.NAME: lambda name: unseal_name(name, codec),
-            DataKind.DEFINITION: lambda definition: unseal_definition(definition, codec),
-        },
-    )
+    return changed(entry, _unseals(codec))
+
+
+def _unseals(codec: PayloadCodec | None) -> Changes:
+    return {
+        DataKind.TEXT: lambda text: unseal_text(text, codec),
+        DataKind.NAME: lambda name: unseal_name(name, codec),
+        DataKind.DEFINITION: lambda definition: unseal_definition(definition, codec),
+    }
