@@ -153,8 +153,8 @@ _ASK: Final = "Open the link that was printed when the viewer started: it has a 
 def _is_from_here(request: Request) -> bool:
     """Return whether a browser says that a page of the same origin made the request."""
     site = request.headers.get("sec-fetch-site")
-    if site is not None and site != "same-origin":
-        return False
+    if site is not None:  # the origin is "null" then, as the pages send no referrer
+        return site == "same-origin"
     origin = request.headers.get("origin")
     return origin is None or urlsplit(origin).netloc == request.headers.get("host")
 
