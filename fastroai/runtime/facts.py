@@ -340,6 +340,10 @@ class FailureFacts:
     message: Text[str]
     failure_class: str
     """`recoverable`, `terminal` or `ambiguous`."""
+    traceback: Text[str] = field(default="", compare=False)
+    """The lines of code that led to it, innermost last, as Python shows them, but for those of FastroAI. Empty
+    if they are not known, as in a log of an earlier version.
+    """
 
     def as_error(self) -> RecordedError:
         """Return an exception with this type and message."""

@@ -206,3 +206,11 @@ async def test_a_run_that_went_on_after_a_failure_is_degraded() -> None:
     assert (degraded.trace.quality, degraded.quality) == ("degraded", "degraded")
     assert (clean.trace.quality, clean.quality) == ("clean", "clean")
     assert RunTrace(clean.trace.entries[:-1]).quality is None
+
+
+async def test_a_failure_has_the_lines_of_the_users_code_that_led_to_it(result: PipelineResult[str]) -> None:
+    (failed,) = RunTrace.from_json(result.trace.to_json()).failures()
+    assert failed.failure is not None
+    where, line = failed.failure.traceback.splitlines()
+    assert where.strip().startswith(f'File "{__file__}"')
+    assert line.strip() == 'raise ConnectionError("not yet")'
