@@ -14,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE =
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo desk test quick check lint types types-pyright unit coverage single core test-pythons test-versions money lock bench docs format fuzz stress kill-sweep faults chaos endurance power-loss promises record clean
+.PHONY: help demo desk view browser test quick check lint types types-pyright unit coverage single core test-pythons test-versions money lock bench docs format fuzz stress kill-sweep faults chaos endurance power-loss promises record clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -45,6 +45,18 @@ tickets: $(VENV)/demo.stamp ## a pipeline over a folder of support tickets; DOCS
 
 desk: $(VENV)/demo.stamp ## the invoice service of the FastAPI guide, on http://127.0.0.1:8000
 	@cd examples && $(CURDIR)/$(BIN)/python -m invoice_desk
+
+$(VENV)/view.stamp: pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing fastroai with what the viewer uses (once)"
+	@$(PIP) install --constraint constraints.txt --editable '.[viewer]'
+	@touch $@
+
+view: $(VENV)/view.stamp ## the runs of a store in a browser; STORE=runs.db for another than your own
+	@$(BIN)/fastroai view $(if $(STORE),--store '$(STORE)')
+
+browser: ## install Debian's Chromium, in which the viewer is tested; the only command that runs apt
+	apt-get update && apt-get install --yes --no-install-recommends chromium
 
 test: ## before each push: format, lint, types, layers, tests, docs
 	@if test -f $(VENV)/test.minutes; then echo "make test took $$(cat $(VENV)/test.minutes) minutes here, when it was green"; \

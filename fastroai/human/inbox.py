@@ -19,6 +19,7 @@ from fastroai.store.open_questions import (
     page_of_questions,
     positions_of,
     questions_of_run,
+    unsealed_question,
 )
 from fastroai.store.reading.history import EVERY_RUN
 from fastroai.store.reading.run_queries import PAGE, Page, RunQuery, check_page
@@ -72,7 +73,8 @@ class Inbox:
 
         A run waits when nothing else in it can go on, so a question is listed when the run is paused. The
         list looks these runs up in an index, and reads their logs only from the first open question on. A run
-        that cannot be read is left out, and a warning in the log of Python names it.
+        that cannot be read is left out, and a warning in the log of Python names it. A question that the
+        codec cannot decode is listed as it is stored.
 
         Args:
             run_id: Return only questions of this run; none if the store has no such run.
@@ -135,7 +137,7 @@ class Inbox:
         recorded = Memo(run_id, await read_log(self._store, found.header))
         asked, given = last_asked(recorded, key), last_answer(recorded, key)
         return replace(
-            Question.of(unseal_entry(asked, self._codec), found.header),
+            Question.of(unsealed_question(asked, self._codec), found.header),
             answer=None if given is None else self._unsealed(given),
             closed=why_closed(recorded, asked, found.now),
         )

@@ -16,7 +16,15 @@ from fastroai.data_kinds import Text
 from fastroai.errors import BudgetExceeded, ContractViolation, RecordedError
 from fastroai.records import RequestRecord
 from fastroai.runtime.concurrency.wakeup import running_loop
-from fastroai.runtime.facts import FailureFacts, Notes, PlacedFact, Raised, RunEvent, Telling
+from fastroai.runtime.facts import (
+    FailureFacts,
+    Notes,
+    PlacedFact,
+    Raised,
+    RequestInLine,
+    RunEvent,
+    Telling,
+)
 from fastroai.usage.budget import Budget
 
 logger = logging.getLogger("fastroai.runtime")
@@ -95,16 +103,13 @@ class BudgetRefused(PlacedFact, Notes):
 
 
 @dataclass(slots=True, kw_only=True)
-class BudgetWaiting(PlacedFact, Notes):
+class BudgetWaiting(RequestInLine):
     """A request has waited for a second for money that others have reserved. Told once for each request."""
 
     kind: ClassVar[str] = "budget_waiting"
-    identity: ClassVar = ("request in line", "place")
+    has_waited: ClassVar = False
     scope_path: tuple[str, ...]
     """The scope of the budget that has too little left: names from the outermost scope inwards."""
-    waits_for: Text[str]
-    """The missing amount, in words: `$0.014 of a budget of $0.05, of which $0.002 is neither spent nor
-    reserved`."""
     held_by: tuple[Text[str], ...]
     """Requests in flight with the largest reservations, largest first: the scope, the model, and the amount;
     for a spend limit, the processes that hold reservations."""
@@ -121,16 +126,14 @@ class BudgetWaiting(PlacedFact, Notes):
 
 
 @dataclass(slots=True, kw_only=True)
-class RequestWaited(PlacedFact, Notes):
+class RequestWaited(RequestInLine):
     """A request waits no longer in the line before a budget, a spend limit or a provider limit.
 
     It is told of, and on record, if it has waited for a second.
     """
 
     kind: ClassVar[str] = "request_waited"
-    identity: ClassVar = ("request in line", "place")
-    waits_for: Text[str]
-    """What it waited for, in words."""
+    has_waited: ClassVar = True
     seconds: float
 
     @override

@@ -340,6 +340,10 @@ class FailureFacts:
     message: Text[str]
     failure_class: str
     """`recoverable`, `terminal` or `ambiguous`."""
+    traceback: Text[str] = field(default="", compare=False)
+    """The lines of code that led to it, innermost last, as Python shows them, without those of FastroAI.
+    Empty if they are not known, as in a log of an earlier version.
+    """
 
     def as_error(self) -> RecordedError:
         """Return an exception with this type and message."""
@@ -606,6 +610,18 @@ class PlacedFact(Fact):
     @override
     def where(self) -> str:
         return self.place
+
+
+@dataclass(slots=True, kw_only=True)
+class RequestInLine(PlacedFact, Notes):
+    """A note about a request in the line before a budget, a spend limit or a provider limit."""
+
+    identity: ClassVar = ("request in line", "place")
+    has_waited: ClassVar[bool]
+    """Whether it waits no longer."""
+    waits_for: Text[str]
+    """What it waits for, in words: `$0.014 of a budget of $0.05, of which $0.002 is neither spent nor
+    reserved`."""
 
 
 @dataclass(slots=True)

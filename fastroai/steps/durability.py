@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
+from pathlib import Path
+from traceback import extract_tb, format_list
 from typing import Any, Final, Literal
 
 from pydantic import JsonValue
@@ -39,6 +41,10 @@ from fastroai.tracing import attributes
 
 _LONGEST_MESSAGE: Final = 10_000
 """Most characters that are kept of the message of an exception, which can hold a whole answer."""
+_MOST_FRAMES: Final = 20
+"""Most frames of a traceback on record."""
+_PACKAGE: Final = str(Path(__file__).parents[1])
+"""The folder of FastroAI, whose own frames tell users nothing."""
 
 
 def step_place(scope: Scope) -> str:
@@ -182,8 +188,19 @@ def failure_of(scope: Scope, config: ResolvedConfig, error: BaseException) -> Fa
 def failure_facts(error: BaseException, failure_class: str) -> FailureFacts:
     """Return the facts about an exception, for the log."""
     return FailureFacts(
-        error_type=attributes.error_type(error), message=_message(error), failure_class=failure_class
+        error_type=attributes.error_type(error),
+        message=_message(error),
+        failure_class=failure_class,
+        traceback=_traceback(error),
     )
+
+
+def _traceback(error: BaseException) -> str:
+    """Return the innermost frames of an exception, without those of this package."""
+    frames = [frame for frame in extract_tb(error.__traceback__) if not frame.filename.startswith(_PACKAGE)][
+        -_MOST_FRAMES:
+    ]
+    return "".join(format_list(frames)).encode(errors="replace").decode()
 
 
 def _message(error: BaseException) -> str:

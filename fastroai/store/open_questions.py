@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pydantic import JsonValue
 
-from fastroai.errors import RunNotFound
+from fastroai.errors import RunNotFound, RunStoreUnavailable
 from fastroai.runtime.facts import AnswerGiven, Fact, Part, QuestionAsked, Wait
 from fastroai.store.reading.index import every_run
 from fastroai.store.reading.run_queries import Cursor, Page, Place, RunQuery
@@ -190,7 +190,16 @@ async def _asked_by(
         return ()
     entries = await read_log_from(store, header, min(header.questions))
     asked = _open_at(sorted(header.questions), entries)
-    return [(position, Question.of(unseal_entry(one, codec), header)) for position, one in asked]
+    return [(position, Question.of(unsealed_question(one, codec), header)) for position, one in asked]
+
+
+def unsealed_question(asked: QuestionAsked, codec: PayloadCodec | None) -> QuestionAsked:
+    """Return a question as it was before it was sealed; if the codec has another key, as it is stored."""
+    try:
+        return unseal_entry(asked, codec)
+    except RunStoreUnavailable as error:
+        logger.warning("question %r cannot be decoded: %s", asked.id, error.reason)
+        return unseal_entry(asked, None)
 
 
 def asked_at(positions: Iterable[int], entries: Mapping[int, Fact]) -> Iterator[QuestionAsked]:

@@ -118,7 +118,7 @@ class Access:
         if request.method in _SAFE:
             return
         if not _is_from_here(request):
-            raise Refused(403, "Not from this page", "The request came from another site.")
+            raise Refused(403, "Not from this page", _FOREIGN)
         form = await request.form()
         expected, given = request.cookies.get(_CSRF_COOKIE), form.get(CSRF_FIELD)
         if not (expected and isinstance(given, str) and _is_same(given, expected)):
@@ -147,15 +147,24 @@ class Access:
             raise Refused(400, "Unknown host", f"Call this viewer by {' or '.join(sorted(self._hosts))}.")
 
 
+_FOREIGN: Final = (
+    "The request came from another site, or over plain HTTP from another machine, where browsers do not say "
+    "which site it came from. Serve the viewer over HTTPS there."
+)
 _ASK: Final = "Open the link that was printed when the viewer started: it has a token."
 
 
 def _is_from_here(request: Request) -> bool:
-    """Return whether a browser says that a page of the same origin made the request."""
-    site = request.headers.get("sec-fetch-site")
+    """Return whether a page of the same origin made the request, as far as browsers say.
+
+    As pages have no referrer, browsers send `Origin: null` with their forms. Then `Sec-Fetch-Site` tells the
+    site, which browsers send over HTTPS and to the loopback address.
+    """
+    site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
     if site is not None and site != "same-origin":
         return False
-    origin = request.headers.get("origin")
+    if origin == "null":
+        return site == "same-origin"
     return origin is None or urlsplit(origin).netloc == request.headers.get("host")
 
 

@@ -103,7 +103,7 @@ def viewer(
             *(Route(one.path, _endpoint(site, one.handler), methods=list(one.methods)) for one in ROUTES),
             Mount("/static", StaticFiles(directory=_STATIC)),
         ],
-        exception_handlers={HTTPException: _handler(site), Exception: _handler(site)},
+        exception_handlers={HTTPException: lambda request, error: _refuse(site, request, error)},
     )
     app.add_middleware(Headers)
     return app
@@ -133,14 +133,12 @@ def _endpoint(site: Site, handler: Handler) -> Callable[[Request], Coroutine[Any
             site.access.keep_csrf(request, response, visit.csrf)
         except (Refused, FastroAIError) as error:
             return _refuse(site, request, error)
+        except Exception as error:  # a mistake of ours, or of a user's store or function: other pages go on
+            logger.exception("%s %s has failed", request.method, request.url.path)
+            return _refuse(site, request, error)
         return response
 
     return answer
-
-
-def _handler(site: Site) -> Callable[[Request, Exception], Response]:
-    """Return what answers when there is no such page, or when a page has failed with no error of ours."""
-    return lambda request, error: _refuse(site, request, error)
 
 
 def _refuse(site: Site, request: Request, error: Exception) -> Response:

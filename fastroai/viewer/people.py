@@ -12,13 +12,15 @@ from fastroai.human import Question
 from fastroai.store.reading.run_queries import RunQuery
 from fastroai.store.reading.step_summaries import StepSummary
 from fastroai.store.reading.trace import RunTrace
-from fastroai.viewer.access import Visitor
+from fastroai.store.record.payloads import is_sealed
+from fastroai.viewer.access import Refused, Visitor
 from fastroai.viewer.forms import Given, blank, form_of
 from fastroai.viewer.streams import live, version_of
 from fastroai.viewer.visit import PageRoute, Visit
 
 SIZE: Final = 50
 """Questions of a page."""
+SEALED: Final = "Start the viewer with the codec of the run: --codec, or viewer(codec=...)."
 _MOST_STEPS: Final = 40
 """Most steps whose outputs stand beside a question."""
 
@@ -51,6 +53,8 @@ async def answer(visit: Visit) -> Response:
     """Put an answer on record; or show the form again, with what is wrong."""
     visit.check_may("answer")
     asked = await _asked(visit)
+    if is_sealed(asked.question):
+        raise Refused(409, "This question is encrypted", SEALED)
     form = await visit.request.form()
     given = Given({name: [str(one) for one in form.getlist(name)] for name in form})
     value = given.value(form_of(asked.answer_schema, asked.options))
@@ -96,6 +100,7 @@ async def _question(
         given=given or blank(form),
         problem=problem,
         was_late=was_late,
+        sealed=SEALED if is_sealed(asked.question) else "",
         may_answer="answer" in visit.visitor.actions,
         answered=visit.request.query_params.get("answered", ""),
         trace=trace,

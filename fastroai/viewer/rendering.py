@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
@@ -12,8 +14,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from fastroai.plain_text import plain
+from fastroai.store.record.payloads import masked
 
 _TEMPLATES: Final = Path(__file__).parent / "templates"
+_SEALED: Final = re.compile(r'\{\s*"\$sealed":\s*"[^"]*"\s*\}')
+"""A value that went through a codec, as JSON."""
 _LONGEST: Final = 20_000
 """Most characters of one value on a page."""
 
@@ -29,14 +34,19 @@ def environment() -> Environment:
     )
     made.filters["safe_part"] = Markup  # of what these templates have made already
     made.filters.update(
-        shown=shown, short=short, dollars=dollars, number=number, moment=moment, iso=iso, took=took
+        key=key, shown=shown, short=short, dollars=dollars, number=number, moment=moment, iso=iso, took=took
     )
     return made
 
 
+def key(name: str) -> str:
+    """Return an id of HTML for a name, by which a list that has changed is put beside the one on the page."""
+    return sha256(name.encode()).hexdigest()[:16]
+
+
 def shown(value: object, limit: int = _LONGEST) -> str:
     """Return a value of a run as text: JSON, or the text itself, without control characters and bounded."""
-    text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False, default=str)
+    text = _text(value, indent=2)
     if len(text) > limit:
         return f"{plain(text[:limit])}\n… {len(text) - limit:,} more characters"
     return plain(text)
@@ -44,9 +54,17 @@ def shown(value: object, limit: int = _LONGEST) -> str:
 
 def short(value: object, limit: int = 80) -> str:
     """Return the beginning of a value, on one line."""
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    text = _text(value)
     line = " ".join(plain(text[: 4 * limit]).split())
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
+def _text(value: object, indent: int | None = None) -> str:
+    """Return a value as JSON, or the text itself, with a word in place of what is still encrypted."""
+    if isinstance(value, str):
+        return masked(value)
+    told = json.dumps(value, indent=indent, ensure_ascii=False, default=str)
+    return masked(_SEALED.sub('"(sealed)"', told))
 
 
 def dollars(usd: Decimal | None) -> str:

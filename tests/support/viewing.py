@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_PATIENCE_OF_PAGES = 30
+"""Seconds. A page that waits longer than that waits for something that is not on it."""
 TOKEN = "the-token-of-these-tests"
 HOST = "127.0.0.1:8642"
 
@@ -88,13 +90,14 @@ class BrowserThread:
         def look() -> T:
             with self.browser.new_context(**context) as opened:
                 page = opened.new_page()
-                page.set_default_timeout(PATIENCE * 1000)
+                page.set_default_timeout(_PATIENCE_OF_PAGES * 1000)
                 errors = list[str]()
                 page.on("pageerror", lambda error: errors.append(str(error)))
                 page.on("dialog", lambda dialog: errors.append(f"dialog: {dialog.message}"))
                 page.on("console", lambda told: errors.append(told.text) if told.type == "error" else None)
                 found = act(page)
-                assert [one for one in errors if "Failed to load resource" not in one] == []
+                if told := [one for one in errors if "Failed to load resource" not in one]:
+                    raise AssertionError("\n".join(told))
                 return found
 
         return self.pool.submit(look).result(PATIENCE * 2)

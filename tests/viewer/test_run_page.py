@@ -107,6 +107,7 @@ async def test_failures_and_reasons_are_told(page: httpx.AsyncClient) -> None:
     assert "Attempt 1: ConnectionError" in text
     assert "review@1/inner/flaky: finished at attempt 2" in text
     assert "another attempt followed" in text
+    assert 'raise ConnectionError("not yet")' in text, "the traceback"
 
 
 async def test_a_run_of_a_thousand_steps_is_a_page_of_bounded_size() -> None:

@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from fastroai.runtime import facts
-from fastroai.runtime.events import BudgetWaiting, RequestWaited
 from fastroai.store.reading.timeline_rows import TimelineWait
 from fastroai.store.record.attempts import StepAttempt
 from fastroai.store.record.payloads import masked
@@ -51,10 +50,10 @@ class _Waits:
                 self.open.setdefault(entry.about, (entry.place, "", _wait(entry.wait, entry.at)))
             case facts.AnswerGiven() | facts.WaitEnded():
                 yield from self._end(entry.about, entry.at)
-            case BudgetWaiting():
+            case facts.RequestInLine(has_waited=False):
                 wait = TimelineWait("limit", entry.waits_for, entry.at - TOLD_AFTER, None)
                 self.open[entry.about] = (entry.place, "", wait)
-            case RequestWaited():
+            case facts.RequestInLine():
                 self.open.pop(entry.about, None)
                 self._why[entry.place] = entry.waits_for
             case facts.RequestSent():

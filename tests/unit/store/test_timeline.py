@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from support.agents import paid_agent
 
-from fastroai import Graph, MemoryRunStore, Pipeline, StepContext, step
+from fastroai import Graph, MemoryRunStore, Pipeline, StepConfig, StepContext, step
 from fastroai.functions import compute, flow, parallel
 from fastroai.graphs import Edge
 from fastroai.pipelines import PipelineResult
+from fastroai.runtime import BudgetWaiting, RequestWaited, facts
 from fastroai.store.reading.timeline_rows import TimelineRow
 from fastroai.store.reading.trace import RunTrace
 
@@ -157,3 +159,58 @@ async def test_one_step_can_be_explained_by_itself(result: PipelineResult[str]) 
         "review@1/inner/again: finished at attempt 2",
     ]
     assert set(told) < set(result.trace.explain().splitlines())
+
+
+async def test_a_request_that_waited_for_a_limit_has_a_wait(result: PipelineResult[str]) -> None:
+    waited = [
+        replace(entry, record=replace(entry.record, waited_ms=5000.0))
+        if isinstance(entry, facts.RequestEnded)
+        else entry
+        for entry in result.trace.entries
+    ]
+    sent = next(entry for entry in waited if isinstance(entry, facts.RequestSent))
+    why = RequestWaited(place=sent.where, waits_for="$0.02 of a budget", seconds=5.0)
+    trace = RunTrace([*waited[: waited.index(sent)], why, *waited[waited.index(sent) :]])
+    (wait,) = rows_of(trace)["review@1/inner/say@1:1"].waits
+    assert (wait.what, wait.why) == ("limit", "$0.02 of a budget")
+    assert wait.ended_at is not None
+    assert (wait.ended_at - wait.started_at).total_seconds() == 5
+
+
+async def test_a_request_in_line_waits_until_it_is_told_that_it_went_on(
+    result: PipelineResult[str],
+) -> None:
+    entries = result.trace.entries
+    sent = next(entry for entry in entries if isinstance(entry, facts.RequestSent))
+    waiting = BudgetWaiting(
+        place=sent.where, scope_path=("outer",), waits_for="$0.02 of a budget", held_by=(), advice="more"
+    )
+    before = [*entries[: entries.index(sent)], waiting]
+    (wait,) = rows_of(RunTrace(before))["review@1/inner/say"].waits
+    assert (wait.what, wait.ended_at) == ("limit", None)
+    on = RequestWaited(place=sent.where, waits_for="$0.02 of a budget", seconds=1.5)
+    assert rows_of(RunTrace([*before, on]))["review@1/inner/say"].waits == ()
+
+
+async def test_a_run_that_went_on_after_a_failure_is_degraded() -> None:
+    @step(retries=0)
+    async def fails(ctx: StepContext[Any]) -> str:
+        raise ValueError("no")
+
+    shape = {"fails": fails, "quick": quick}
+    going_on = Pipeline[Any, Any, str](
+        "p", shape, output_step="quick", step_configs={"fails": StepConfig(on_error="continue")}
+    )
+    degraded = await going_on.execute({})
+    clean = await nested().execute({})
+    assert (degraded.trace.quality, degraded.quality) == ("degraded", "degraded")
+    assert (clean.trace.quality, clean.quality) == ("clean", "clean")
+    assert RunTrace(clean.trace.entries[:-1]).quality is None
+
+
+async def test_a_failure_has_the_lines_of_the_users_code_that_led_to_it(result: PipelineResult[str]) -> None:
+    (failed,) = RunTrace.from_json(result.trace.to_json()).failures()
+    assert failed.failure is not None
+    where, line = failed.failure.traceback.splitlines()
+    assert where.strip().startswith(f'File "{__file__}"')
+    assert line.strip() == 'raise ConnectionError("not yet")'
