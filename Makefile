@@ -49,11 +49,11 @@ desk: $(VENV)/demo.stamp ## the invoice service of the FastAPI guide, on http://
 $(VENV)/view.stamp: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing fastroai with what the viewer uses (once)"
-	@$(PIP) install --constraint constraints.txt --editable '.[viewer]'
+	@$(PIP) install --constraint constraints.txt --editable '.[viewer,demo]'
 	@touch $@
 
-view: $(VENV)/view.stamp ## the runs of a store in a browser; STORE=runs.db for another than your own
-	@$(BIN)/fastroai view $(if $(STORE),--store '$(STORE)')
+view: $(VENV)/view.stamp ## the runs of the demo in a browser; STORE=runs.db for those of another store
+	@$(if $(STORE),$(BIN)/fastroai view --store '$(STORE)',cd examples && $(CURDIR)/$(BIN)/python -m demo view)
 
 browser: ## install Debian's Chromium, in which the viewer is tested; the only command that runs apt
 	apt-get update && apt-get install --yes --no-install-recommends chromium

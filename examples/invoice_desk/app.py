@@ -23,7 +23,6 @@ from invoice_desk.settings import Settings
 
 logger = logging.getLogger(__name__)
 settings = Settings.from_environment()
-CUSTOMER = "/customers/{customer}"
 Customer = Annotated[str, Path(pattern=r"^[a-z][a-z0-9-]{0,39}$")]
 """Who asks. A real service takes it from a session or a token."""
 
@@ -67,22 +66,12 @@ runs = RunsHost(
     reserve="quote",
     every=1,
 )
-
-
-@asynccontextmanager
-async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
-    """Close the stores when the runs of this worker have ended or are handed over."""
-    async with aclosing(run_store), aclosing(spend_store):
-        yield
-
-
-app = FastAPI(title="Invoice desk", lifespan=lifespan)
-app.include_router(runs_router(runs, caller=caller), prefix=CUSTOMER)
+router = runs_router(runs, caller=caller)
 
 
 # --8<-- [end:runs]
 # --8<-- [start:summarize]
-@app.post(f"{CUSTOMER}/summaries", response_class=EventSourceResponse)
+@router.post("/summaries", response_class=EventSourceResponse)
 async def summarize(invoice: Invoice, customer: Customer) -> AsyncGenerator[ServerSentEvent]:
     """Summarize an invoice for this client alone. If it leaves, the summary is not written to its end."""
     try:
@@ -103,13 +92,32 @@ class Spending(BaseModel):
     resets_at: datetime | None
 
 
-@app.get(f"{CUSTOMER}/spending")
+@router.get("/spending")
 async def spending(customer: Customer) -> Spending:
     """Say what a customer has spent today, in all workers."""
     status = await daily.status(Deps(customer))
     return Spending(limit_usd=status.limit_usd, spent_usd=status.spent_usd, resets_at=status.resets_at)
 
 
+@router.get("/", include_in_schema=False)
+async def page(customer: Customer) -> FileResponse:
+    """Serve the page of a customer."""
+    return FileResponse(FilePath(__file__).with_name("page.html"))
+
+
+# --8<-- [start:app]
+@asynccontextmanager
+async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
+    """Close the stores when the runs of this worker have ended or are handed over."""
+    async with aclosing(run_store), aclosing(spend_store):
+        yield
+
+
+app = FastAPI(title="Invoice desk", lifespan=lifespan)
+app.include_router(router, prefix="/customers/{customer}")
+
+
+# --8<-- [end:app]
 # --8<-- [start:spending]
 class CustomerSpending(BaseModel):
     """What the invoices of a customer have cost, and what is left of today's limit."""
@@ -138,12 +146,6 @@ async def spending_by_customer(days: Annotated[int, Query(ge=1, le=365)] = 30) -
 
 
 # --8<-- [end:spending]
-@app.get(f"{CUSTOMER}/", include_in_schema=False)
-async def page(customer: Customer) -> FileResponse:
-    """Serve the page of a customer."""
-    return FileResponse(FilePath(__file__).with_name("page.html"))
-
-
 @app.get("/", include_in_schema=False)
 async def home() -> RedirectResponse:
     """Show the page of a customer."""

@@ -339,8 +339,7 @@ async def test_a_browser_that_reconnects_misses_nothing_and_hears_nothing_twice(
     first = await until_text(here, "dora/runs/1")
     second = await until_text(there, "dora/runs/1", last_id(first))
     for text in (text_in(first), text_in(second), text_in(first + second)):
-        assert text, "either worker has the text"
-        assert "Dear Acme Paper, thank".startswith(text)
+        assert text in ("Dear Acm", "Dear Acme Paper,"), "either worker has the text"
     await there.post("dora/runs/1/cancel")
     third = await there.all_news("dora/runs/1", last_id(first + second))
     assert (await there.post("dora/runs/1/resume")).status_code == 202
