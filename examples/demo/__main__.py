@@ -53,7 +53,7 @@ def view() -> int:
     if not STORE.exists():
         print("there are no runs yet: make demo", file=sys.stderr)
         return 2
-    command = [sys.executable, "-m", "fastroai", "view", "--store", str(STORE), "--port", str(PORT)]
+    command = [sys.executable, "-m", "fastroai.cli", "view", "--store", str(STORE), "--port", str(PORT)]
     return subprocess.call([*command, "--import", "demo.pipelines"])
 
 
