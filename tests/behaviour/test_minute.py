@@ -1,0 +1,63 @@
+"""The demo: what it says is so, and the viewer shows its runs."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.patience import PATIENCE
+
+from fastroai.store import RunHistory, SQLiteRunStore
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def examples(tmp_path: Path) -> Path:
+    """A copy of the demo, whose runs are beside it."""
+    shutil.copytree(ROOT / "examples/demo", tmp_path / "examples/demo")
+    return tmp_path / "examples"
+
+
+def demo(examples: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "demo", *arguments]
+    return subprocess.run(
+        command, cwd=examples, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+
+
+async def test_the_demo_tells_a_true_story(examples: Path) -> None:
+    done = demo(examples)
+    assert (done.returncode, done.stderr) == (0, "")
+    said = " ".join(done.stdout.split())
+    assert "1 request sent" in said
+    assert "Mia says yes" in said
+    assert "The refund of $340 is approved" in said
+    counted = re.findall(r"(\S+): (\d+) of (\d+) requests", said)
+    assert len(counted) == 2
+    for _, ours, theirs in counted:
+        assert ours == theirs
+
+    store = SQLiteRunStore(examples.parent / "out/demo/runs.db")
+    runs = {run.run_id: run for run in await RunHistory(store).list()}
+    assert {name: run.status for name, run in runs.items()} == {
+        "ticket-1": "finished",
+        "ticket-1-cheap": "failed",
+        "ticket-2": "finished",
+        "night-shift": "finished",
+    }
+    night = await RunHistory(store).trace("night-shift")
+    assert night.was_resumed
+    assert night.usage.request_count <= 11  # two for each of five tickets, and one that the kill cut off
+    await store.aclose()
+
+
+def test_there_is_nothing_to_view_before_the_demo(examples: Path) -> None:
+    done = demo(examples, "view")
+    assert (done.returncode, done.stderr) == (2, "there are no runs yet: make demo\n")
