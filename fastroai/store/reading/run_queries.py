@@ -214,7 +214,7 @@ def check_names(pipeline: object, tag: object, tenant: object) -> None:
 
 
 def _are_names(names: object) -> bool:
-    if not isinstance(names, Collection) or isinstance(names, str | bytes):
+    if isinstance(names, str) or not isinstance(names, Collection):
         return False
     return all(isinstance(name, str) for name in names)
 
