@@ -32,9 +32,11 @@ _SAFE: Final = ("GET", "HEAD")
 class Visitor:
     """A person who uses the viewer: what they may see, and what they may do.
 
-    def authorize(request: Request) -> Visitor | None:
-        user = request.user
-        return Visitor(name=user.name, tenants={user.tenant}, actions={"answer"}) if user.is_staff else None
+        async def authorize(request: Request) -> Visitor | None:
+            user = await user_of(request)
+            return user and Visitor(name=user.name, tenants={user.tenant}, actions={"answer"})
+
+    It is what `authorize` of `viewer` returns.
     """
 
     name: str = ""

@@ -38,7 +38,7 @@ class Field:
     choices: tuple[JsonValue, ...] = ()
     fields: tuple[Field, ...] = ()
     input_type: str = "text"
-    limits: Mapping[str, Any] = field(default_factory=dict)
+    limits: Mapping[str, str] = field(default_factory=dict)
     """Attributes of the element: `min`, `max`, `step`, `minlength`, `maxlength`."""
     is_whole: bool = False
     default: JsonValue = None
@@ -63,14 +63,13 @@ class _Forms:
         found = self._resolved(schema)
         inner, nullable = self._without_null(found)
         self._left -= 1
-        about = {
-            "name": name,
-            "label": str(inner.get("title") or found.get("title") or label),
-            "description": str(found.get("description") or inner.get("description") or ""),
-            "nullable": nullable,
-            "default": found.get("default"),
-        }
-        return Field(**about, **self._shape(name, inner, depth if self._left > 0 else 0))
+        return replace(
+            self._shape(name, inner, depth if self._left > 0 else 0),
+            label=str(inner.get("title") or found.get("title") or label),
+            description=str(found.get("description") or inner.get("description") or ""),
+            nullable=nullable,
+            default=found.get("default"),
+        )
 
     def _resolved(self, schema: Any) -> Mapping[str, Any]:
         """Return a schema whose reference, if it is one, is followed; its own words come first."""
@@ -97,23 +96,23 @@ class _Forms:
         is_null = len(others) < len(choices) and len(choices) - len(others) == 1
         return (self._resolved(others[0]), is_null) if len(others) == 1 else (schema, False)
 
-    def _shape(self, name: str, schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
+    def _shape(self, name: str, schema: Mapping[str, Any], depth: int) -> Field:
         if "const" in schema:
-            return {"kind": "choice", "choices": (schema["const"],)}
+            return Field(name=name, kind="choice", choices=(schema["const"],))
         if isinstance(values := schema.get("enum"), list):
-            return {"kind": "choice", "choices": tuple(values)}
+            return Field(name=name, kind="choice", choices=tuple(values))
         match schema.get("type"):
             case "boolean":
-                return {"kind": "yes_no"}
+                return Field(name=name, kind="yes_no")
             case "integer" | "number" as kind:
-                return _number(schema, is_whole=kind == "integer")
+                return _number(name, schema, is_whole=kind == "integer")
             case "string":
-                return _text(schema)
+                return _text(name, schema)
             case "array" if depth:
-                return self._several(self._resolved(schema.get("items")), schema)
+                return self._several(name, self._resolved(schema.get("items")), schema)
             case "object" if depth and isinstance(schema.get("properties"), dict):
-                return {"kind": "group", "fields": tuple(self._fields(name, schema, depth - 1))}
-        return {"kind": "json"}
+                return Field(name=name, kind="group", fields=tuple(self._fields(name, schema, depth - 1)))
+        return Field(name=name, kind="json")
 
     def _fields(self, name: str, schema: Mapping[str, Any], depth: int) -> Iterator[Field]:
         needed = schema.get("required", ())
@@ -122,21 +121,22 @@ class _Forms:
             made = self.field(f"{name}/{key}", label, of_key, depth)
             yield replace(made, required=key in needed)
 
-    def _several(self, item: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+    def _several(self, name: str, item: Mapping[str, Any], schema: Mapping[str, Any]) -> Field:
         if isinstance(values := item.get("enum"), list) and schema.get("uniqueItems"):
-            return {"kind": "choices", "choices": tuple(values)}
-        return {"kind": "lines"} if item.get("type") == "string" and "enum" not in item else {"kind": "json"}
+            return Field(name=name, kind="choices", choices=tuple(values))
+        is_text = item.get("type") == "string" and "enum" not in item
+        return Field(name=name, kind="lines" if is_text else "json")
 
 
-def _number(schema: Mapping[str, Any], *, is_whole: bool) -> dict[str, Any]:
+def _number(name: str, schema: Mapping[str, Any], *, is_whole: bool) -> Field:
     limits = {"step": "1" if is_whole else "any"}
     for attribute, keyword in (("min", "minimum"), ("max", "maximum")):
         if isinstance(limit := schema.get(keyword), int | float):
             limits[attribute] = f"{limit}"
-    return {"kind": "number", "limits": limits, "is_whole": is_whole}
+    return Field(name=name, kind="number", limits=limits, is_whole=is_whole)
 
 
-def _text(schema: Mapping[str, Any]) -> dict[str, Any]:
+def _text(name: str, schema: Mapping[str, Any]) -> Field:
     limits = {
         attribute: f"{schema[keyword]}"
         for attribute, keyword in (("minlength", "minLength"), ("maxlength", "maxLength"))
@@ -145,7 +145,7 @@ def _text(schema: Mapping[str, Any]) -> dict[str, Any]:
     input_type = _INPUT_TYPES.get(str(schema.get("format")), "text")
     most = schema.get("maxLength")
     is_line = input_type != "text" or (isinstance(most, int) and most <= _LONG)
-    return {"kind": "line" if is_line else "text", "limits": limits, "input_type": input_type}
+    return Field(name=name, kind="line" if is_line else "text", limits=limits, input_type=input_type)
 
 
 def blank(form: Field) -> Given:

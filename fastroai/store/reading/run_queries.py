@@ -214,8 +214,9 @@ def check_names(pipeline: object, tag: object, tenant: object) -> None:
 
 
 def _are_names(names: object) -> bool:
-    is_several = isinstance(names, Collection) and not isinstance(names, str | bytes)
-    return is_several and all(isinstance(name, str) for name in names)
+    if isinstance(names, str) or not isinstance(names, Collection):
+        return False
+    return all(isinstance(name, str) for name in names)
 
 
 def check_time(option: str, at: object) -> None:
