@@ -73,6 +73,7 @@
     await htmx.ajax("GET", url.pathname + url.search, { source: panel, target: panel, swap: "innerHTML" });
     panel.hidden = false;
     panel.scrollTop = 0;
+    mark()?.closest("tr").scrollIntoView({ block: "nearest" }); // not behind the panel
     panel.querySelector("h2")?.focus({ preventScroll: true });
   };
   const close = () => {
