@@ -110,12 +110,12 @@ class Connections(Generic[ConnectionT]):
         job = _Job(self.driver, self._idle, operation)
         future = self._workers.submit(job)
         answer = asyncio.wrap_future(future)
-        answer.add_done_callback(_retrieve)
+        answer.add_done_callback(retrieve)
         try:
             await asyncio.wait([answer], timeout=self.patience)
         except asyncio.CancelledError:
             if not future.cancel():
-                await _wait_uncancelled(answer, self.patience)
+                await wait_uncancelled(answer, self.patience)
                 job.give_up()
             raise
         if not answer.done():
@@ -242,7 +242,7 @@ def _gate_of(driver: Driver[Any]) -> AbstractContextManager[None]:
     return _gate if driver.closes_before_fork else nullcontext()
 
 
-async def _wait_uncancelled(answer: asyncio.Future[ResultT], seconds: float) -> None:
+async def wait_uncancelled(answer: asyncio.Future[ResultT], seconds: float) -> None:
     """Wait for an answer, even if the task is cancelled meanwhile.
 
     The wait lasts at most `seconds`. The caller raises the cancellation again.
@@ -254,7 +254,7 @@ async def _wait_uncancelled(answer: asyncio.Future[ResultT], seconds: float) -> 
                 await asyncio.wait([answer], timeout=left)
 
 
-def _retrieve(answer: asyncio.Future[ResultT]) -> None:
+def retrieve(answer: asyncio.Future[ResultT]) -> None:
     """Retrieve the exception of an answer, because asyncio reports one that nobody retrieves."""
     if not answer.cancelled():
         answer.exception()

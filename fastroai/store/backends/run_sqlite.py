@@ -353,7 +353,8 @@ def _index(connection: sqlite3.Connection, number: int, rows: IndexedHeader) -> 
     """Put a header into the index."""
     connection.execute(_INDEXED, (*rows.header, number))
     connection.execute("DELETE FROM run_spent WHERE key_id = ?", (number,))
-    connection.executemany(_SPENT, [(number, *row) for row in rows.spent])
+    if rows.spent:  # a run that goes on has no sum yet
+        connection.executemany(_SPENT, [(number, *row) for row in rows.spent])
 
 
 def _index_stale(connection: sqlite3.Connection) -> int:

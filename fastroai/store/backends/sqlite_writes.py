@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any, Final, Generic, TypeVar
 
 from fastroai.forks import in_forked_process
-from fastroai.store.backends.connections import Connections
+from fastroai.store.backends.connections import Connections, retrieve, wait_uncancelled
 from fastroai.store.backends.sqlite_file import SQLiteFile
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ class SQLiteWrites:
     async def perform(self, write: Callable[[sqlite3.Connection], T]) -> T:
         """Perform a write in a transaction, and return its result. A write that fails may be called again.
 
-        If this is cancelled in line, the write is left out; later, it comes before all writes that follow.
+        If this is cancelled in line, the write is left out; later, its end is awaited first.
 
         Raises:
             RunStoreUnavailable: the write failed, or took too long.
@@ -57,24 +57,38 @@ class SQLiteWrites:
         with self._lock:
             self._line[waiting] = None
             is_first, self._is_at_work = not self._is_at_work, True
-        try:
-            if is_first:
+        if is_first:
+            try:
                 self._begin()
-            async with asyncio.timeout(self._connections.patience):
-                return await waiting.answer
-        except TimeoutError:
-            raise self._connections.no_answer() from None
+            except BaseException:  # no thread can be started
+                self._left_out(waiting)
+                raise
+        try:
+            await asyncio.wait([waiting.answer], timeout=self._connections.patience)
+        except asyncio.CancelledError:
+            if not self._left_out(waiting):
+                await wait_uncancelled(waiting.answer, self._connections.patience)
+            waiting.answer.add_done_callback(retrieve)
+            raise
+        if not waiting.answer.done():
+            self._left_out(waiting)
+            waiting.answer.cancel()
+            raise self._connections.no_answer()
+        try:
+            return waiting.answer.result()
         except self._driver.errors as error:
             raise self._connections.failure(error) from error
-        finally:
-            with self._lock:
-                self._line.pop(waiting, None)
+
+    def _left_out(self, waiting: _Waiting[Any]) -> bool:
+        """Take a write out of the line. Return whether it was still there."""
+        with self._lock:
+            return self._line.pop(waiting, waiting) is None
 
     def _begin(self) -> None:
         self._has_begun = False
         try:
             transaction = self._connections.submit(self._commit_next)
-        except BaseException:  # no thread can be started
+        except BaseException:
             self._is_at_work = False
             raise
         transaction.add_done_callback(self._go_on)

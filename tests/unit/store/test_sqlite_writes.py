@@ -128,6 +128,30 @@ async def test_writes_of_several_event_loops_are_in_one_transaction(store: SQLit
     assert statements.count("COMMIT") == 1
 
 
+async def test_a_write_that_is_cancelled_after_it_has_begun_is_awaited_first(
+    store: SQLiteRunStore, tmp_path: Path
+) -> None:
+    loop, begun = asyncio.get_running_loop(), asyncio.Event()
+
+    def note(statement: str) -> None:
+        if statement.startswith("BEGIN"):
+            loop.call_soon_threadsafe(begun.set)
+
+    await store.connections.run(lambda connection: connection.set_trace_callback(note))
+    with closing(sqlite3.connect(tmp_path / "runs.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        write = asyncio.create_task(store.append("k0", [b"v"], revision=0))
+        await begun.wait()
+        write.cancel()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert not write.done()
+        other.execute("COMMIT")
+        with pytest.raises(asyncio.CancelledError):
+            await write
+        assert other.execute("SELECT count(*) FROM run_key").fetchone() == (1,)
+
+
 async def test_a_write_that_is_cancelled_in_line_is_left_out(store: SQLiteRunStore) -> None:
     async with busy(store):
         cancelled, other = (asyncio.create_task(store.append(f"k{n}", [b"v"], revision=0)) for n in range(2))
