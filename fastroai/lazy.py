@@ -18,7 +18,7 @@ PUBLIC: Final = (
         "fastroai.pipelines",
     ),
     *("fastroai.runtime", "fastroai.store", "fastroai.testing", "fastroai.tools", "fastroai.tracing"),
-    *("fastroai.usage", "fastroai.workflows"),
+    *("fastroai.usage", "fastroai.web", "fastroai.workflows"),
 )
 """The packages whose `__all__` is a promise to users. Besides `fastroai`, each name is in one of them."""
 

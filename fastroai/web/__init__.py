@@ -7,48 +7,36 @@ app.include_router(runs_router(pipeline, caller=signed_in_caller), prefix="/lett
 
 from typing import TYPE_CHECKING
 
-from fastroai.errors import MissingExtraError
+from fastroai.lazy import lazy_names
 
-try:
+if TYPE_CHECKING:
     from fastroai.web.caller import Action as Action
     from fastroai.web.caller import Caller as Caller
+    from fastroai.web.events import Show as Show
     from fastroai.web.events import shown_to_clients as shown_to_clients
+    from fastroai.web.fastapi import runs_router as runs_router
     from fastroai.web.host import RunsHost as RunsHost
     from fastroai.web.operations import RunOperations as RunOperations
     from fastroai.web.problems import Problem as Problem
     from fastroai.web.problems import problem_of as problem_of
     from fastroai.web.schema import api_schema as api_schema
     from fastroai.web.starlette import runs_routes as runs_routes
-except ModuleNotFoundError as error:
-    if error.name not in ("starlette", "sse_starlette"):
-        raise
-    raise MissingExtraError("fastroai.web", "web", error.name) from error
 
-if TYPE_CHECKING:
-    from fastroai.web.fastapi import runs_router as runs_router
-
-
-def __getattr__(name: str) -> object:
-    if name != "runs_router":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        from fastroai.web.fastapi import runs_router
-    except ModuleNotFoundError as error:
-        if error.name != "fastapi":
-            raise
-        raise MissingExtraError("runs_router", "web", "fastapi") from error
-    return runs_router
-
-
-__all__ = [
-    "Action",
-    "Caller",
-    "Problem",
-    "RunOperations",
-    "RunsHost",
-    "api_schema",
-    "problem_of",
-    "runs_router",
-    "runs_routes",
-    "shown_to_clients",
-]
+if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getattr__`
+    __all__, __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            ".caller": ("Caller",),
+            ".events": ("shown_to_clients",),
+            ".fastapi": ("runs_router",),
+            ".host": ("RunsHost",),
+            ".operations": ("RunOperations",),
+            ".problems": ("Problem", "problem_of"),
+            ".schema": ("api_schema",),
+            ".starlette": ("runs_routes",),
+        },
+        unlisted={
+            ".caller": ("Action",),
+            ".events": ("Show",),
+        },
+    )

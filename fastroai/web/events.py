@@ -10,14 +10,18 @@ from typing import Any, Final, TypeAlias
 import anyio
 from pydantic import BaseModel, JsonValue
 from pydantic_core import to_json
-from sse_starlette import EventSourceResponse, ServerSentEvent
 
-from fastroai.errors import FastroAIError, RunNotFound, StoreUnavailable
+from fastroai.errors import FastroAIError, MissingExtraError, RunNotFound, StoreUnavailable
 from fastroai.runtime.facts import Fact, RunFact, StepEnds, StepFact, StepStarted
 from fastroai.store import fact_to_json
 from fastroai.web.caller import Caller
 from fastroai.web.host import RunsHost
 from fastroai.web.models import PartialText, RunState
+
+try:
+    from sse_starlette import EventSourceResponse, ServerSentEvent
+except ImportError as error:
+    raise MissingExtraError("fastroai.web", "web", "sse-starlette") from error
 
 SOON: Final = 0.25
 """Seconds between two looks for new text, and for a paused run that goes on."""

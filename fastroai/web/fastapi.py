@@ -6,12 +6,10 @@ from collections.abc import Callable, Coroutine
 from datetime import datetime
 from typing import Annotated, Any, TypeAlias
 
-from fastapi import APIRouter, Body, Depends, Header, Path, Query, Request, Response
-from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
 from pydantic import JsonValue
 from starlette.exceptions import HTTPException
 
+from fastroai.errors import MissingExtraError
 from fastroai.runs.door import FrontDoor
 from fastroai.store.reading.run_queries import PAGE, RunOrder
 from fastroai.store.record.entries import RunState as RunStatus
@@ -23,6 +21,13 @@ from fastroai.web.models import GivenAnswer, ProblemDetails, QuestionPage, RunPa
 from fastroai.web.operations import LONGEST, RunOperations
 from fastroai.web.problems import MEDIA_TYPE, Problem, answered, invalid_input
 from fastroai.web.request_body import MOST_BYTES, limited
+
+try:
+    from fastapi import APIRouter, Body, Depends, Header, Path, Query, Request, Response
+    from fastapi.exceptions import RequestValidationError
+    from fastapi.routing import APIRoute
+except ImportError as error:
+    raise MissingExtraError("runs_router", "web", "fastapi") from error
 
 _Handler: TypeAlias = Callable[[Request], Coroutine[Any, Any, Response]]
 

@@ -9,13 +9,12 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from pydantic import JsonValue, ValidationError
-from starlette.requests import Request
-from starlette.responses import JSONResponse
 
 from fastroai.errors import (
     AnswerRejected,
     BudgetExceeded,
     ContractViolation,
+    MissingExtraError,
     QuestionClosed,
     RunDefinitionChanged,
     RunExists,
@@ -26,6 +25,12 @@ from fastroai.errors import (
     StoreUnavailable,
 )
 from fastroai.records import microcents_to_usd
+
+try:
+    from starlette.requests import Request
+    from starlette.responses import JSONResponse
+except ImportError as error:
+    raise MissingExtraError("fastroai.web", "web", "starlette") from error
 
 MEDIA_TYPE: Final = "application/problem+json"
 SOON: Final = 5

@@ -1,0 +1,319 @@
+"""Runs over HTTP: what clients start, read, answer and stop, and how they are refused."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+import httpx2
+import jsonschema
+import pytest
+from fastapi import FastAPI
+from web.conftest import Desk, fastapi_app, letters, serving
+
+from fastroai import FastroAgent, SpendLimit
+from fastroai.errors import RunStoreUnavailable
+from fastroai.pipelines import Pipeline, PipelineConfig, StepContext, step
+from fastroai.store import MemoryRunStore, MemorySpendStore, SQLiteRunStore
+from fastroai.testing import ModelServer
+from fastroai.web import Caller, RunsHost, api_schema, runs_router
+
+PROBLEM = "application/problem+json"
+
+
+def problem(response: httpx2.Response, status: int, code: str) -> dict[str, Any]:
+    assert (response.status_code, response.headers["content-type"]) == (status, PROBLEM), response.text
+    told: dict[str, Any] = response.json()
+    assert (told["status"], told["code"], told["type"]) == (status, code, f"urn:fastroai:problem:{code}")
+    return told
+
+
+async def test_a_run_is_started_and_its_result_is_waited_for(client: httpx2.AsyncClient) -> None:
+    started = await client.post("/letters/runs?wait=30", json={"text": "hello", "copies": 2})
+    assert started.status_code == 200
+    assert started.json()["status"] == "finished"
+    assert started.json()["output"] == "HELLO x2"
+
+    read = await client.get(f"/letters/runs/{started.json()['id']}")
+    assert read.json() == started.json()
+
+
+async def test_a_run_goes_on_without_its_client(client: httpx2.AsyncClient, desk: Desk) -> None:
+    desk.may_write.clear()
+    started = await client.put("/letters/runs/l1", json={"text": "hello"})
+    assert (started.status_code, started.json()["status"]) == (202, "running")
+    desk.may_write.set()
+    assert (await client.get("/letters/runs/l1?wait=30")).json()["output"] == "HELLO x1"
+
+
+async def test_a_client_that_repeats_itself_begins_one_run(client: httpx2.AsyncClient, desk: Desk) -> None:
+    asked = [client.put("/letters/runs/l1?wait=30", json={"text": "hello"}) for _ in range(5)]
+    answers = await asyncio.gather(*asked)
+    assert {one.json()["output"] for one in answers} == {"HELLO x1"}
+    assert desk.calls.count("read") == 1
+
+    again = await client.put("/letters/runs/l1", json={"text": "hello", "copies": 1})
+    assert again.status_code == 200
+    problem(await client.put("/letters/runs/l1", json={"text": "bye"}), 409, "other-inputs")
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer"),
+    [({"txt": "hello"}, "/text"), ({"text": 7}, "/text"), ({"text": "a", "copies": "many"}, "/copies")],
+)
+async def test_an_input_that_does_not_fit_is_named(
+    client: httpx2.AsyncClient, body: dict[str, Any], pointer: str
+) -> None:
+    told = problem(await client.post("/letters/runs", json=body), 422, "invalid-input")
+    assert told["errors"][0]["pointer"] == pointer
+    assert told["errors"][0]["detail"]
+
+
+async def test_bodies_that_cannot_be_read_are_refused(client: httpx2.AsyncClient) -> None:
+    as_json = {"content-type": "application/json"}
+    problem(await client.post("/letters/runs", content=b"{nope", headers=as_json), 400, "not-json")
+    problem(await client.post("/letters/runs", json=["text"]), 422, "invalid-input")
+    large = json.dumps({"text": "x" * 1_000_000})
+    problem(await client.post("/letters/runs", content=large, headers=as_json), 413, "too-large")
+
+
+async def test_a_tenant_sees_nothing_of_another(client: httpx2.AsyncClient) -> None:
+    ada, bob = {"x-tenant": "ada"}, {"x-tenant": "bob"}
+    for who in (ada, bob):
+        mine = await client.put("/letters/runs/l1?wait=30", json={"text": who["x-tenant"]}, headers=who)
+        assert mine.json()["id"] == "l1"
+        assert mine.json()["output"] == f"{who['x-tenant'].upper()} x1"
+    await client.put("/letters/runs/l2?wait=30", json={"text": "doubtful"}, headers=ada)
+
+    assert [run["id"] for run in (await client.get("/letters/runs", headers=ada)).json()["runs"]] == [
+        "l2",
+        "l1",
+    ]
+    assert [run["id"] for run in (await client.get("/letters/runs", headers=bob)).json()["runs"]] == ["l1"]
+    assert (await client.get("/letters/questions", headers=bob)).json()["questions"] == []
+    for method, path in [
+        ("GET", "/l2"),
+        ("GET", "/l2/events"),
+        ("POST", "/l2/cancel"),
+        ("POST", "/l2/pause"),
+        ("POST", "/l2/resume"),
+        ("GET", "/ada.l1"),
+    ]:
+        problem(await client.request(method, f"/letters/runs{path}", headers=bob), 404, "run-not-found")
+    answer = {"question": "x", "value": True}
+    problem(await client.post("/letters/runs/l2/answers", json=answer, headers=bob), 404, "run-not-found")
+    told = await client.put("/letters/runs/b.l1", json={"text": "a"}, headers=ada)
+    assert problem(told, 422, "invalid-input")["errors"][0]["pointer"] == "/run_id"
+
+
+async def test_a_caller_may_do_what_it_says(client: httpx2.AsyncClient) -> None:
+    reads = {"x-may": "read"}
+    problem(await client.post("/letters/runs", json={"text": "a"}, headers=reads), 403, "not-allowed")
+    await client.put("/letters/runs/l1?wait=30", json={"text": "a"})
+    assert (await client.get("/letters/runs/l1", headers=reads)).status_code == 200
+    for action in ("cancel", "pause", "resume"):
+        problem(await client.post(f"/letters/runs/l1/{action}", headers=reads), 403, "not-allowed")
+
+
+async def test_a_person_answers_and_the_run_goes_on(client: httpx2.AsyncClient) -> None:
+    asked = (await client.put("/letters/runs/l1?wait=30", json={"text": "doubtful"})).json()
+    assert (asked["status"], asked["code"]) == ("paused", "question")
+    (question,) = asked["questions"]
+    assert (await client.get("/letters/questions")).json()["questions"] == [question]
+
+    wrong = {"question": question["key"], "value": "perhaps"}
+    problem(await client.post("/letters/runs/l1/answers", json=wrong), 422, "answer-rejected")
+    right = {"question": question["key"], "value": True, "reviewer": "Mia"}
+    assert (await client.post("/letters/runs/l1/answers", json=right)).status_code == 202
+    assert (await client.get("/letters/runs/l1?wait=30")).json()["output"] == "DOUBTFUL x1"
+    problem(await client.post("/letters/runs/l1/answers", json=right), 409, "question-closed")
+
+
+async def test_who_is_known_cannot_answer_as_another(
+    client: httpx2.AsyncClient, host: RunsHost[None]
+) -> None:
+    asked = (await client.put("/letters/runs/l1?wait=30", json={"text": "doubtful"})).json()
+    answer = {"question": asked["questions"][0]["key"], "value": True, "reviewer": "Mia"}
+    await client.post("/letters/runs/l1/answers", json=answer, headers={"x-name": "Zoe"})
+    given = (await host.inbox.get(f"l1:{answer['question']}")).answer
+    assert given is not None
+    assert given.reviewer == "Zoe"
+
+
+async def test_a_run_is_paused_cancelled_and_resumed(client: httpx2.AsyncClient, desk: Desk) -> None:
+    desk.may_write.clear()
+    await client.put("/letters/runs/l1", json={"text": "hello"})
+    assert (await client.post("/letters/runs/l1/cancel")).status_code == 202
+    assert (await client.get("/letters/runs/l1?wait=30")).json()["status"] == "cancelled"
+    told = problem(await client.post("/letters/runs/l1/cancel"), 409, "run-status")
+    assert told["run_status"] == "cancelled"
+
+    desk.may_write.set()
+    assert (await client.post("/letters/runs/l1/resume")).status_code == 202
+    assert (await client.get("/letters/runs/l1?wait=30")).json()["output"] == "HELLO x1"
+    problem(await client.post("/letters/runs/l1/resume"), 409, "run-status")
+    problem(await client.post("/letters/runs/l1/pause"), 409, "run-status")
+
+
+async def test_what_failed_says_where_and_nothing_secret(client: httpx2.AsyncClient) -> None:
+    failed = (await client.put("/letters/runs/l1?wait=30", json={"text": "broken"})).json()
+    assert (failed["status"], failed["step"], failed["output"]) == ("failed", "write", None)
+    async with client.stream("GET", "/letters/runs/l1/events") as events:
+        told = "".join([text async for text in events.aiter_text()])
+    assert "secret" not in told + json.dumps(failed)
+    assert '"kind":"step_failed"' in told
+
+
+async def test_runs_are_listed_by_pages(client: httpx2.AsyncClient) -> None:
+    for number in range(5):
+        await client.put(f"/letters/runs/l{number}?wait=30", json={"text": "hello"})
+    seen: list[str] = []
+    after: str | None = None
+    while True:
+        query: dict[str, Any] = {"limit": 2, "ascending": True} | ({} if after is None else {"after": after})
+        page = (await client.get("/letters/runs", params=query)).json()
+        seen += [run["id"] for run in page["runs"]]
+        if (after := page["next"]) is None:
+            break
+    assert seen == [f"l{number}" for number in range(5)]
+    assert (await client.get("/letters/runs?status=failed")).json()["runs"] == []
+    assert len((await client.get("/letters/runs?search=L3")).json()["runs"]) == 1
+    problem(await client.get("/letters/runs?status=lost"), 422, "invalid-input")
+    problem(await client.get("/letters/runs?after=nonsense"), 422, "invalid-input")
+
+
+async def test_runs_of_another_pipeline_are_not_there(
+    client: httpx2.AsyncClient, host: RunsHost[None]
+) -> None:
+    @step
+    async def other(ctx: StepContext) -> str:
+        return "other"
+
+    await Pipeline("other", {"other": other}).run(run_id="o1", store=host.store)
+    problem(await client.get("/letters/runs/o1"), 404, "run-not-found")
+    problem(await client.put("/letters/runs/o1", json={"text": "a"}), 409, "other-inputs")
+
+
+async def test_a_process_says_whether_it_is_ready(host: RunsHost[None]) -> None:
+    app = fastapi_app(host)
+    transport = httpx2.ASGITransport(app=app)  # which opens no lifespan
+    async with httpx2.AsyncClient(transport=transport, base_url="http://test") as client:
+        assert problem(await client.get("/letters/ready"), 503, "not-ready")
+        assert (await client.get("/letters/live")).status_code == 204
+    async with serving(app) as client:
+        assert (await client.get("/letters/ready")).status_code == 204
+
+
+class Away(MemoryRunStore):
+    """A store that can be away."""
+
+    is_away = False
+
+    async def read(self, key: str, *, after: int = 0) -> Any:
+        if self.is_away:
+            raise RunStoreUnavailable("the safe at 10.0.0.7", "no answer")
+        return await super().read(key, after=after)
+
+
+async def test_a_store_that_is_away_is_told_and_back_again(desk: Desk, tmp_path: Path) -> None:
+    store = Away()
+    host = RunsHost(letters(desk, tmp_path / "unused.db"), store=store, every=0.05)
+    async with serving(fastapi_app(host)) as client:
+        store.is_away = True
+        response = await client.put("/letters/runs/l1", json={"text": "hello"})
+        told = problem(response, 503, "store-unavailable")
+        assert "10.0.0.7" not in json.dumps(told)
+        assert int(response.headers["retry-after"]) > 0
+        store.is_away = False
+        again = await client.put("/letters/runs/l1?wait=30", json={"text": "hello"})
+        assert again.json()["output"] == "HELLO x1"
+
+
+async def test_more_runs_than_a_process_takes_are_for_later(desk: Desk, host: RunsHost[None]) -> None:
+    desk.may_write.clear()
+    host = RunsHost(host.door, max_concurrency=1, every=0.05)
+    async with serving(fastapi_app(host)) as client:
+        await client.put("/letters/runs/l1", json={"text": "hello"})
+        response = await client.put("/letters/runs/l2", json={"text": "hello"})
+        problem(response, 503, "too-busy")
+        desk.may_write.set()
+
+
+@pytest.mark.parametrize(("window", "status"), [("day", 429), ("total", 402)])
+async def test_a_run_that_the_limit_of_its_caller_cannot_pay_for_does_not_begin(
+    model_server: ModelServer, tmp_path: Path, window: Literal["day", "total"], status: int
+) -> None:
+    agent = FastroAgent(model_server.model("openai:gpt-5-mini"), model_settings={"max_tokens": 1000})
+    ask = agent.as_step(lambda ctx: ctx.get_input("text", str))
+    config = PipelineConfig(store=SQLiteRunStore(tmp_path / "runs.db"))
+    pipeline = Pipeline("ask", {"ask": ask}, config=config)
+    limit = SpendLimit(usd="0.0001", window=window, key="ada", store=MemorySpendStore())
+    app = FastAPI()
+    host = RunsHost(pipeline, reserve="quote")
+    app.include_router(runs_router(host, caller=lambda: Caller(budget=limit)))
+    async with serving(app) as client:
+        response = await client.put("/runs/r1", json={"text": "hello"})
+        told = problem(response, status, "limit-reached")
+        assert (told["limit_usd"], told["spent_usd"]) == ("0.0001", "0")
+        assert ("retry-after" in response.headers) == ("resets_at" in told) == (window == "day")
+        problem(await client.get("/runs/r1"), 404, "run-not-found")
+    assert model_server.ledger.entries == ()
+
+
+async def test_what_is_sent_fits_the_schema(client: httpx2.AsyncClient) -> None:
+    schema = api_schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+
+    def check(name: str, value: Any) -> None:
+        jsonschema.validate(value, {**schema, "$ref": f"#/$defs/{name}"})
+
+    asked = (await client.put("/letters/runs/l1?wait=30", json={"text": "doubtful"})).json()
+    check("RunState", asked)
+    check("QuestionPage", (await client.get("/letters/questions")).json())
+    answer = {"question": asked["questions"][0]["key"], "value": True}
+    check("RunState", (await client.post("/letters/runs/l1/answers", json=answer)).json())
+    check("RunState", (await client.get("/letters/runs/l1?wait=30")).json())
+    check("RunPage", (await client.get("/letters/runs")).json())
+    check("ProblemDetails", (await client.get("/letters/runs/l9")).json())
+    async with client.stream("GET", "/letters/runs/l1/events") as events:
+        lines = [line async for line in events.aiter_lines()]
+    facts = [json.loads(line[6:]) for line in lines if line.startswith("data: ")][:-1]
+    assert {"run_started", "question_asked", "answer_given", "run_finished"} <= {
+        fact["kind"] for fact in facts
+    }
+    for fact in facts:
+        check("Fact", fact)
+    served = await client.get("/letters/schema.json")
+    assert served.json() == json.loads(json.dumps(schema))
+
+
+async def test_routes_are_in_the_openapi_of_the_application(host: RunsHost[None]) -> None:
+    schema = fastapi_app(host).openapi()
+    body = schema["paths"]["/letters/runs"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert body["$ref"].endswith("/Letter")
+    assert "/letters/runs/{run_id}/events" in schema["paths"]
+
+
+async def test_routes_without_their_lifespan_say_so(host: RunsHost[None]) -> None:
+    app = FastAPI()
+    app.mount("/inner", fastapi_app(host))  # the lifespan of a mounted application never runs
+    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=True)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://test") as client:
+        with pytest.raises(ValueError, match="lifespan"):
+            await client.put("/inner/letters/runs/l1", json={"text": "hello"})
+
+
+def test_a_caller_with_an_unknown_action_is_refused() -> None:
+    with pytest.raises(ValueError, match="may='delete': expected some of answer, cancel"):
+        Caller(may=["delete"])  # type: ignore[list-item]
+
+
+def test_a_router_needs_a_store() -> None:
+    @step
+    async def alone(ctx: StepContext) -> str:
+        return "alone"
+
+    with pytest.raises(ValueError, match="store needs|store=None"):
+        runs_router(Pipeline("alone", {"alone": alone}))
