@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -98,6 +99,12 @@ class RunsHost(Generic[DepsT]):
     def is_open(self) -> bool:
         """Whether the lifespan has begun and not ended."""
         return self._texts is not None
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether uvicorn was told to end. It ends the lifespan later, when all responses are complete."""
+        server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
+        return getattr(server, "should_exit", False) is True
 
     @asynccontextmanager
     async def lifespan(self, app: object = None) -> AsyncGenerator[None]:

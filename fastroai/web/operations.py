@@ -30,6 +30,8 @@ from fastroai.web.problems import Problem, invalid_input, no_such_run
 
 LONGEST: Final = 60.0
 """Seconds that a request waits for a result, at most."""
+_LOOK: Final = 0.5
+"""Seconds between two looks at whether the server ends."""
 
 
 class RunOperations(Generic[DepsT]):
@@ -223,10 +225,23 @@ class RunOperations(Generic[DepsT]):
     async def _state(self, caller: Caller[DepsT], stored: str, wait: float = 0.0) -> RunState:
         run = await self.host.history.state(stored)
         if wait > 0 and run.status in ("running", "interrupted"):
-            with suppress(TimeoutError):
-                async with asyncio.timeout(min(wait, LONGEST)):
-                    run = await self._halted(stored, run)
+            run = await self._waited_for(stored, run, min(wait, LONGEST))
         return RunState.of(run, caller)
+
+    async def _waited_for(self, stored: str, run: RunSnapshot, seconds: float) -> RunSnapshot:
+        """Return a run when it has halted, or after some seconds, or when the server is told to end."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        halting = asyncio.create_task(self._halted(stored, run))
+        try:
+            while not self.host.is_ending and (left := until - loop.time()) > 0:
+                await asyncio.wait([halting], timeout=min(left, _LOOK))
+                if halting.done():
+                    return halting.result()
+        finally:
+            halting.cancel()
+            await asyncio.wait([halting])
+        return await self.host.history.state(stored)
 
     async def _halted(self, stored: str, run: RunSnapshot) -> RunSnapshot:
         while run.status in ("running", "interrupted"):

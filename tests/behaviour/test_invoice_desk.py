@@ -563,19 +563,24 @@ async def test_a_worker_that_is_stopped_hands_over_its_runs_and_its_readers(
 ) -> None:
     here, there = own_workers
     await there.put("lea/runs/0")  # it is up
+    await until_ended(there, "lea/runs/0")
+    provider.reset()
+    provider.rule(is_reading, offline.read)
+    provider.rule(None, lambda request: replace(offline.write(request), chunk_delay=0.2))
     await here.put("lea/runs/1")
+    waiting = asyncio.create_task(here.get("lea/runs/1?wait=60"))
     before = []
     async for one in here.news("lea/runs/1"):  # until the worker ends the stream
         if not before:
             here.process.send_signal(signal.SIGTERM)
         before.append(one)
     assert (before[-1].event, before[-1].data) == ("reconnect", {})
+    assert (await waiting)["status"] == "running", "whoever waits is answered, and does not hold the end up"
     assert here.process.wait(PATIENCE) in (0, -signal.SIGTERM)
     after = await until_ended(there, "lea/runs/1", last_id(before))
     assert after[-1].data["status"] == "finished"
     assert ids_of(before) + ids_of(after) == ids_of(await there.all_news("lea/runs/1"))
-    await until_ended(there, "lea/runs/0")
-    assert sent(provider) == (4, 2)
+    assert sent(provider) == (2, 1), "nothing is paid for twice"
     assert "Traceback" not in (here.folder / "log").read_text()
 
 
