@@ -100,7 +100,11 @@ export class RunsClient {
           headers: { ...this.headers, Accept: "text/event-stream" },
           signal,
         });
-        if (response.status === 204) return;
+        if (response.status === 204) {
+          // The connection was lost between the last fact and the state.
+          yield { type: "state", id: null, data: await this.read(id) };
+          return;
+        }
         if (!response.ok) throw await problemIn(response);
         for await (const event of frames(response.body)) {
           if (signal?.aborted) return; // else what has come before is told to somebody who has left

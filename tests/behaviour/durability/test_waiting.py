@@ -712,7 +712,7 @@ async def test_a_message_that_comes_at_any_write_of_a_halting_run_is_not_missed(
     calm = FaultyStore()
     await receives(int).execute(run_id="r", store=calm)
     first = next(write.number for write in calm.writes if write.key.startswith("run:"))
-    for number in range(first + (not after), len(calm.writes) + 1):
+    for number in count(first + (not after)):
         inner = MemoryRunStore()
         store = FaultyStore(inner)
 
@@ -723,6 +723,8 @@ async def test_a_message_that_comes_at_any_write_of_a_halting_run_is_not_missed(
         store.before, store.after = (None, send) if after else (send, None)
         desk = receives(int)
         result = await desk.execute(run_id="r", store=store)
+        if len(store.writes) < number:  # how many there are depends on what is written together
+            break
         if result.status == "paused":
             assert await due(inner) == ["r"], f"the message is lost that came at write {number}"
             result = await woken(desk, inner)
