@@ -20,6 +20,7 @@ from benchmarks import (
     run_stores,
     spending,
     startup,
+    web,
     workflow_specs,
     workflows,
 )
@@ -45,6 +46,7 @@ async def main(words: list[str]) -> None:
         startup,
         workflow_specs,
         workflows,
+        web,
     )
     for benchmark in (benchmark for module in modules for benchmark in module.BENCHMARKS):
         name = f"{benchmark.__module__.removeprefix('benchmarks.')}.{benchmark.__name__}"
