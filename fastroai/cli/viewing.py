@@ -6,10 +6,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from fastroai.cli.exits import OK
-from fastroai.cli.opened import opened_store, without_plugins
-from fastroai.cli.targets import codec_at, existing_place, import_module, import_target
+from fastroai.cli.opened import opened_book, opened_store, without_plugins
+from fastroai.cli.targets import codec_at, import_module, import_target
 from fastroai.errors import ConfigurationError
-from fastroai.store.shared_spending.spend_stores import open_spend_store
 
 if TYPE_CHECKING:
     from fastroai.runs.door import FrontDoor
@@ -22,10 +21,11 @@ async def view(
     without_plugins()
     from fastroai.viewer.serving import serve
 
-    limits = open_spend_store(existing_place(spend or store))
     runs = [one for target in imports for one in _runnables(target)]
-    async with opened_store(store) as opened:
-        await serve(opened, spend=limits, codec=codec_at(codec), runs=runs, port=port, opens_browser=browser)
+    async with opened_store(store) as opened, opened_book(spend or store) as book:
+        await serve(
+            opened, spend=book.store, codec=codec_at(codec), runs=runs, port=port, opens_browser=browser
+        )
     return OK
 
 

@@ -162,7 +162,8 @@ class Headers:
             return
         nonce = scope[NONCE] = secrets.token_urlsafe(16)
         # Files of the package are the same for everybody; pages and streams are nobody's but the visitor's.
-        cache = b"private, max-age=3600" if "/static/" in scope["path"] else b"no-store"
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        cache = b"private, max-age=3600" if path.startswith("/static/") else b"no-store"
         added = [
             *_HEADERS,
             (b"content-security-policy", _CSP.format(nonce).encode()),

@@ -71,7 +71,7 @@ async def _events(visit: Visit, messages: Callable[[], AsyncGenerator[str]]) -> 
             yield _event(visit.render("stopped.html", refused=refusal_of(error)))
         finally:
             coming.cancel()
-            await asyncio.wait({coming})
+            await asyncio.gather(coming, return_exceptions=True)  # the stream ends with the first error
 
 
 def _event(text: str) -> str:

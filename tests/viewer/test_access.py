@@ -136,17 +136,19 @@ async def test_a_mounted_viewer_asks_the_app_and_links_under_its_path(store: Mem
         asked.append(request.url.path)
         return Visitor(name="Mia", tenants={"acme"}, actions={"answer"}) if "key" in request.headers else None
 
-    app = Starlette(routes=[Mount("/ops/runs", viewer(store, authorize=authorize))])
+    app = Starlette(routes=[Mount("/static/runs", viewer(store, authorize=authorize))])
     async with client(app, host="shop.example") as browser:
-        assert (await browser.get("/ops/runs/runs")).status_code == 403
+        assert (await browser.get("/static/runs/runs")).status_code == 403
         browser.headers["key"] = "of Mia"
-        answer = await browser.get("/ops/runs/")
-        assert answer.headers["location"] == "/ops/runs/runs"
+        answer = await browser.get("/static/runs/")
+        assert answer.headers["location"] == "/static/runs/runs"
         for path in ("/runs", "/people", "/spending", "/runs/of-acme"):
-            page = (await browser.get(f"/ops/runs{path}")).text
+            answer = await browser.get(f"/static/runs{path}")
+            assert answer.headers["cache-control"] == "no-store"
+            page = answer.text
             links = re.findall(r'(?:href|src|action|hx-sse:connect)="([^"#]+)"', page)
             assert links
-            assert all(link.startswith("/ops/runs/") for link in links)
+            assert all(link.startswith("/static/runs/") for link in links)
             for link in set(links):
                 if "/stream/" not in link and "answer" not in link:
                     assert (await browser.get(link)).status_code in (200, 303)
