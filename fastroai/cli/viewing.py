@@ -41,7 +41,7 @@ def _runnables(target: str) -> Iterable[FrontDoor[Any, Any, Any]]:
         found: list[object] = [import_target("--import", target)]
     else:
         found = list(vars(import_module("--import", target, target)).values())
-    doors = [one for one in found if isinstance(one, FrontDoor)]
+    doors: list[FrontDoor[Any, Any, Any]] = [one for one in found if isinstance(one, FrontDoor)]
     if not doors:
         expected = "a module with pipelines, graphs or flows, or one of them, as in app.pipelines:support"
         raise ConfigurationError("--import", target, expected)

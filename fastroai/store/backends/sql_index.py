@@ -251,8 +251,10 @@ def _matching(dialect: Dialect, query: RunQuery, columns: str) -> Statement:
     if query.tenants is not None:
         wanted = [name.encode() for name in sorted(query.tenants)]
         found.where(f"tenant IN ({', '.join('?' * len(wanted)) or 'NULL'})", *wanted)
-    if query.tag is not None:
+    if query.tag:
         found.where(dialect.contains.format("tag_lines"), _line(query.tag))
+    elif query.tag is not None:  # no run has an empty tag, but there are empty lines between two tags
+        found.where("1 = 0")
     for word in query.words:
         found.where(dialect.contains.format("search"), word.encode())
     for condition, at in (

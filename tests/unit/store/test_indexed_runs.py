@@ -180,7 +180,7 @@ RUNS: st.SearchStrategy[dict[str, Any]] = st.builds(
     status=st.sampled_from(["finished", "failed", "paused", "cancelled"]),
     cost_usd=st.sampled_from([Decimal(0), Decimal("0.1"), Decimal("1E-12"), Decimal(7)]),
     took=st.integers(0, 2),
-    tags=st.lists(TEXTS, max_size=2).map(tuple),
+    tags=st.lists(TEXTS.filter(bool), max_size=2).map(tuple),  # `labels_of` refuses empty tags
     tenant=st.none() | TEXTS,
     pipeline=TEXTS.map("p".__add__),
     questions=st.sampled_from([(), (2,)]),
@@ -193,6 +193,7 @@ QUERIES = st.builds(
     pipeline=st.none() | TEXTS.map("p".__add__),
     tag=st.none() | TEXTS,
     tenant=st.none() | TEXTS,
+    tenants=st.none() | st.lists(TEXTS, max_size=2),
     search=st.just("") | TEXTS,
     started_since=TIMES,
     started_until=TIMES,
