@@ -135,7 +135,7 @@ async def test_a_running_run_moves_while_it_is_looked_at(browser: BrowserThread,
     run = asyncio.ensure_future(pipeline.execute(run_id="live", store=store))
 
     def act(page: Page) -> list[str]:
-        opened(page, address, "/runs/live")
+        opened(page, own_address, "/runs/live")
         states = "[...document.querySelectorAll('#canvas .node')].map(one => one.classList[1]).join()"
         seen = [page.evaluate(states)]
         loop.call_soon_threadsafe(go_on.set)
@@ -143,7 +143,7 @@ async def test_a_running_run_moves_while_it_is_looked_at(browser: BrowserThread,
         page.wait_for_selector("[data-status=finished]")
         return [*seen, page.evaluate(states)]
 
-    with served(viewer(SQLiteRunStore(tmp_path / "runs.db"), token=TOKEN)) as address:
+    with served(viewer(SQLiteRunStore(tmp_path / "runs.db"), token=TOKEN)) as own_address:
         assert await asyncio.to_thread(browser.run, act) == ["running,plain", "succeeded,succeeded"]
     await run
 
