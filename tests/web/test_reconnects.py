@@ -156,14 +156,13 @@ async def test_every_client_sees_every_event_once(
                     await whole.follow(http)
                 assert client.facts == sorted(set(client.facts))
                 assert client.facts == whole.facts
-        requests = 0
+        requests = unmeasured = 0
         for client in clients:
             trace = await RunHistory(store).trace(client.run_id)
-            assert [one.outcome for one in trace.records if one.outcome == "released"] == []
             requests += trace.usage.request_count
-        await model_server.ledger.wait_for(requests, state="finished")
-        # A request that a kill cut off before it left is counted, too: it may have been sent.
-        assert len(model_server.ledger.billed) <= requests <= len(model_server.ledger.billed) + RUNS
+            unmeasured += trace.usage.unmeasured_requests
+        # A request that a kill cut off is counted at its bound: before it left, nobody else knows of it.
+        assert requests - unmeasured <= len(model_server.ledger.billed) <= requests
     finally:
         for worker in workers:
             worker.close()
