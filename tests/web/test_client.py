@@ -12,7 +12,7 @@ from typing import Any
 import playwright
 import uvicorn
 from support.patience import PATIENCE
-from web.conftest import Desk, fastapi_app, letters
+from web.conftest import Desk, fastapi_app, letters, serving
 
 from fastroai.web import RunsHost
 
@@ -90,3 +90,27 @@ async def test_it_follows_a_run_from_one_process_to_the_next(desk: Desk, tmp_pat
     assert positions == list(range(1, positions[-1] + 1))
     assert [fact[1] for fact in facts].count("run_started") == 1
     assert said[-2:] == ["DOUBTFUL x1", ["l1", "l2"]]
+
+
+ABORTED = """
+import { RunsClient } from %(client)s;
+const letters = new RunsClient(%(base)s);
+await letters.start({ text: "hello" }, { id: "l1", wait: 30 });
+const leaves = new AbortController();
+const seen = [];
+for await (const event of letters.events("l1", { signal: leaves.signal })) {
+  seen.push(event.id);
+  leaves.abort();
+}
+console.log(JSON.stringify(seen));
+"""
+
+
+async def test_nothing_is_told_after_its_signal_is_aborted(host: RunsHost[None], tmp_path: Path) -> None:
+    async with serving(fastapi_app(host)) as http:
+        script = tmp_path / "client.mjs"
+        base = json.dumps(f"{http.base_url}/letters".replace("//letters", "/letters"))
+        script.write_text(ABORTED % {"client": json.dumps(CLIENT.as_uri()), "base": base})
+        process = await asyncio.create_subprocess_exec(node(), str(script), stdout=PIPE, stderr=PIPE)
+        out, errors = await asyncio.wait_for(process.communicate(), PATIENCE)
+    assert (json.loads(out), errors) == ([1], b"")

@@ -11,6 +11,7 @@ import httpx2
 import jsonschema
 import pytest
 from fastapi import FastAPI
+from openapi_spec_validator import validate
 from web.conftest import Desk, fastapi_app, letters, serving
 
 from fastroai import FastroAgent, SpendLimit
@@ -291,6 +292,7 @@ async def test_what_is_sent_fits_the_schema(client: httpx2.AsyncClient) -> None:
 
 async def test_routes_are_in_the_openapi_of_the_application(host: RunsHost[None]) -> None:
     schema = fastapi_app(host).openapi()
+    validate(schema)
     body = schema["paths"]["/letters/runs"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert body["$ref"].endswith("/Letter")
     assert "/letters/runs/{run_id}/events" in schema["paths"]
