@@ -31,7 +31,7 @@ class Caller(Generic[DepsT]):
     that two tenants can choose the same id; callers see the rest.
 
     Raises:
-        ConfigurationError: `may` has something that is no action.
+        ConfigurationError: `actions` has something that is no action.
     """
 
     name: str = ""
@@ -45,12 +45,12 @@ class Caller(Generic[DepsT]):
     deps: DepsT | NotGiven = NOT_GIVEN
     """Dependencies of a run that the caller starts; by default, `deps_for` makes them, as for every run that
     is resumed."""
-    may: Collection[Action] = ACTIONS
+    actions: Collection[Action] = ACTIONS
     """What the caller may do."""
 
     def __post_init__(self) -> None:
-        if unknown := sorted(set(self.may) - ACTIONS):
-            raise ConfigurationError("may", unknown[0], f"some of {', '.join(sorted(ACTIONS))}")
+        if unknown := sorted(set(self.actions) - ACTIONS):
+            raise ConfigurationError("actions", unknown[0], f"some of {', '.join(sorted(ACTIONS))}")
 
     def stored_id(self, run_id: str) -> str:
         """Return the id that a run of the caller has in the store."""

@@ -179,7 +179,7 @@ class RunOperations(Generic[DepsT]):
     # --- parts ---
 
     def _allow(self, caller: Caller[DepsT], action: Action) -> None:
-        if action not in caller.may:
+        if action not in caller.actions:
             raise Problem(403, "not-allowed", "Not allowed", f"you may not {action} runs here")
 
     def _stored_id(self, caller: Caller[DepsT], run_id: str) -> str:

@@ -73,7 +73,7 @@ def caller_in(headers: Any) -> Caller[None]:
     """Who asks, as headers say: the tenant, and what they may do."""
     may = headers.get("x-may")
     actions: Sequence[Action] | None = None if may is None else may.split(",")
-    options: dict[str, Any] = {} if actions is None else {"may": actions}
+    options: dict[str, Any] = {} if actions is None else {"actions": actions}
     return Caller(tenant=headers.get("x-tenant"), name=headers.get("x-name", ""), **options)
 
 

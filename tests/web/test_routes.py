@@ -308,8 +308,8 @@ async def test_routes_without_their_lifespan_say_so(host: RunsHost[None]) -> Non
 
 
 def test_a_caller_with_an_unknown_action_is_refused() -> None:
-    with pytest.raises(ValueError, match="may='delete': expected some of answer, cancel"):
-        Caller(may=["delete"])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="actions='delete': expected some of answer, cancel"):
+        Caller(actions=["delete"])  # type: ignore[list-item]
 
 
 def test_a_router_needs_a_store() -> None:
