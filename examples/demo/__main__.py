@@ -58,7 +58,7 @@ def view() -> int:
 
 
 async def story(server: ModelServer) -> int:
-    """Show what FastroAI does, in six acts."""
+    """Show what FastroAI does, in five acts."""
     from demo.pipelines import TICKETS, night_shift, support
 
     started = perf_counter()
@@ -124,9 +124,7 @@ async def story(server: ModelServer) -> int:
     console.print()
     await store.aclose()
 
-    console.print(
-        f"{perf_counter() - started:.1f} s. [bold]make view[/] shows these runs: http://127.0.0.1:{PORT}"
-    )
+    console.print(f"{perf_counter() - started:.1f} s. [bold]make view[/] shows these runs in a browser.")
     return 0
 
 

@@ -13,7 +13,7 @@ def install(server: ModelServer) -> None:
 
 def read(request: ServedRequest) -> Reply:
     """Say what the ticket is about."""
-    refund = re.search(r"\$(\d+) back", request.prompt)
+    refund = re.search(r"\$(\d+)", request.prompt)
     topics = {"parcel": "delivery", "broken": "refund", "address": "orders", "app": "technical"}
     topic = next((topic for word, topic in topics.items() if word in request.prompt), "other")
     return Reply(data={"topic": topic, "refund_usd": int(refund[1]) if refund else 0}, latency=0.15)

@@ -22,8 +22,8 @@ class Reading(BaseModel):
     refund_usd: int = 0
 
 
-reader = FastroAgent("openai:gpt-5-nano", output_type=Reading, instructions="Read the ticket.")
-writer = FastroAgent("openai:gpt-5-mini", instructions="Answer the customer in two sentences.")
+reader = FastroAgent("openai:gpt-5-nano", name="reader", output_type=Reading, instructions="Read the ticket.")
+writer = FastroAgent("openai:gpt-5-mini", name="writer", instructions="Answer the customer in two sentences.")
 
 
 @step

@@ -27,7 +27,7 @@ LOGGERS: Final = tuple(
     f"fastroai.{name}"
     for name in (
         *("agent", "functions", "graphs", "human", "pipelines", "run", "runs", "runtime"),
-        *("steps", "store", "testing", "tools", "usage", "viewer", "workflows"),
+        *("steps", "store", "testing", "tools", "usage", "viewer", "web", "workflows"),
     )
 )
 """The loggers of the package. Lines of `fastroai.tracing` are made of spans, which are redacted before."""

@@ -79,6 +79,11 @@ class Access:
         """Either `authorize` decides, or everybody who has the token may do everything under `name`."""
         self._authorize, self._token, self._name, self._hosts = authorize, token, name, hosts
 
+    @property
+    def knows_names(self) -> bool:
+        """Whether the application says who somebody is; else they say it themselves."""
+        return self._authorize is not None
+
     async def visitor(self, request: Request) -> Visitor:
         """Return who makes a request. Raises `Refused`."""
         if self._authorize is None:

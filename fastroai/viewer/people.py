@@ -64,7 +64,7 @@ async def answer(visit: Visit) -> Response:
         can_go_on = await visit.site.inbox.answer(
             asked.id,
             value,
-            reviewer=given.first("reviewer").strip() or visit.visitor.name,
+            reviewer=visit.known_name or given.first("reviewer").strip() or visit.visitor.name,
             rationale=given.first("rationale").strip(),
         )
     except AnswerRejected as error:

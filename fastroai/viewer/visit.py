@@ -68,6 +68,11 @@ class Visit:
         nonce: str = self.request.scope[NONCE]
         return nonce
 
+    @property
+    def known_name(self) -> str:
+        """The name of the visitor as the application knows it, under which they answer; else empty."""
+        return self.visitor.name if self.site.access.knows_names else ""
+
     def param(self, name: str) -> str:
         """Return a part of the path, such as the id of a run."""
         return unquote(self.request.path_params[name])

@@ -1,8 +1,6 @@
 """The runs of a pipeline over HTTP: routes for FastAPI and Starlette, with the extra `web`.
 
-from fastroai.web import runs_router
-
-app.include_router(runs_router(pipeline, caller=signed_in_caller), prefix="/letters")
+`runs_router` and `runs_routes` make the routes, `RunsHost` carries out the runs, and `Caller` says who asks.
 """
 
 from typing import TYPE_CHECKING

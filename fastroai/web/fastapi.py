@@ -19,7 +19,7 @@ from fastroai.web.events import Show, shown_to_clients
 from fastroai.web.host import RunsHost
 from fastroai.web.models import GivenAnswer, ProblemDetails, QuestionPage, RunPage, RunState
 from fastroai.web.operations import LONGEST, RunOperations
-from fastroai.web.problems import MEDIA_TYPE, Problem, answered, invalid_input
+from fastroai.web.problems import MEDIA_TYPE, Problem, answered, invalid_input, refused
 from fastroai.web.request_body import MOST_BYTES, limited
 
 try:
@@ -214,7 +214,7 @@ def _problem_route(max_bytes: int) -> type[APIRoute]:
                 except HTTPException as error:
                     if isinstance(error.__cause__, Problem):  # raised while FastAPI read the body
                         return error.__cause__.response(request)
-                    raise
+                    return refused(error).response(request)
                 except RequestValidationError as error:
                     return _invalid(error).response(request)
                 except Exception as error:

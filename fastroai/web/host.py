@@ -11,7 +11,7 @@ from functools import partial
 from inspect import isawaitable
 from typing import Any, Final, Generic, cast
 
-from fastroai.errors import ConfigurationError, FastroAIError, RunNotFound, RunStatusConflict
+from fastroai.errors import BudgetExceeded, ConfigurationError, FastroAIError, RunNotFound, RunStatusConflict
 from fastroai.human import Inbox
 from fastroai.records import NOT_GIVEN, Duration, in_seconds
 from fastroai.runs.door import FrontDoor
@@ -239,7 +239,9 @@ class RunsHost(Generic[DepsT]):
             if not begun.done():
                 begun.set_exception(error)
             elif isinstance(error, FastroAIError):
-                logger.info("run %r has stopped: %s", run_id, error)  # which is on record, too
+                # It is on record, too. What a budget stops is no mistake of the code.
+                level = logging.WARNING if isinstance(error, BudgetExceeded) else logging.ERROR
+                logger.log(level, "run %r has stopped: %s", run_id, error, exc_info=level == logging.ERROR)
             else:
                 logger.exception("run %r has stopped", run_id)
         finally:

@@ -13,6 +13,7 @@ from pydantic import JsonValue
 from fastroai.errors import (
     ConfigurationError,
     CostBudgetExceeded,
+    QuestionClosed,
     RunExists,
     RunInProgress,
     RunNotFound,
@@ -130,13 +131,21 @@ class RunOperations(Generic[DepsT]):
         )
 
     async def answer(self, caller: Caller[DepsT], run_id: str, given: GivenAnswer) -> RunState:
-        """Put an answer on record. The run goes on here, or where there is room."""
+        """Put an answer on record. The run goes on here, or where there is room.
+
+        To repeat the same answer is safe.
+        """
         self._allow(caller, "answer")
         stored = await self._known(caller, run_id)
         reviewer = caller.name or given.reviewer
-        is_complete = await self.host.inbox.answer(
-            f"{stored}:{given.question}", given.value, reviewer=reviewer, rationale=given.rationale
-        )
+        question = f"{stored}:{given.question}"
+        try:
+            is_complete = await self.host.inbox.answer(
+                question, given.value, reviewer=reviewer, rationale=given.rationale
+            )
+        except QuestionClosed:
+            await self._check_is_on_record(question, given.value, reviewer)
+            return await self._state(caller, stored)
         if is_complete:
             # Otherwise some process wakes it, which looks for such runs every few seconds.
             with suppress(Problem, RunInProgress, CostBudgetExceeded):
@@ -218,6 +227,17 @@ class RunOperations(Generic[DepsT]):
             detail = "there is a run with this id and other inputs"
             raise Problem(409, "other-inputs", "The id is taken", detail)
         return True
+
+    async def _check_is_on_record(self, question: str, value: JsonValue, reviewer: str) -> None:
+        """Accept the answer of a client that repeats itself. Raises `Problem` for any other one."""
+        try:
+            asked = await self.host.inbox.get(question)
+        except QuestionClosed:
+            raise Problem(404, "question-not-found", "There is no such question", "check its key") from None
+        given = asked.answer
+        if given is None or (given.value, given.reviewer) != (value, reviewer):
+            detail = "it takes no answer any more"
+            raise Problem(409, "question-closed", "The question is closed", detail)
 
     async def _is_of(self, caller: Caller[DepsT], stored: str) -> bool:
         return caller.tenant in (None, (await self.host.history.summary(stored)).tenant)

@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Any, Final
 
 from pydantic import JsonValue, ValidationError
@@ -27,6 +28,7 @@ from fastroai.errors import (
 from fastroai.records import microcents_to_usd
 
 try:
+    from starlette.exceptions import HTTPException
     from starlette.requests import Request
     from starlette.responses import JSONResponse
 except ImportError as error:
@@ -51,6 +53,7 @@ class Problem(Exception):
         more: Mapping[str, JsonValue] | None = None,
         *,
         retry_after: int | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         """Refuse a request.
 
@@ -61,10 +64,13 @@ class Problem(Exception):
             detail: What is wrong this time.
             more: Members of the problem besides those of the RFC.
             retry_after: Seconds after which the client may try again.
+            headers: Headers of the response, such as `WWW-Authenticate`.
         """
         super().__init__(status, code, title, detail)
         self.status, self.code, self.title, self.detail = status, code, title, detail
-        self.more, self.retry_after = dict(more or {}), retry_after
+        self.more, self.headers = dict(more or {}), dict(headers or {})
+        if retry_after is not None:
+            self.headers["Retry-After"] = str(retry_after)
 
     def response(self, request: Request) -> JSONResponse:
         """Return the problem as a response."""
@@ -77,8 +83,7 @@ class Problem(Exception):
             "code": self.code,
             **self.more,
         }
-        headers = None if self.retry_after is None else {"Retry-After": str(self.retry_after)}
-        return JSONResponse(told, self.status, headers, media_type=MEDIA_TYPE)
+        return JSONResponse(told, self.status, self.headers, media_type=MEDIA_TYPE)
 
 
 def problem_of(error: Exception) -> Problem | None:
@@ -118,6 +123,13 @@ def problem_of(error: Exception) -> Problem | None:
             return None
 
 
+def refused(error: HTTPException) -> Problem:
+    """Return what a dependency of the application refuses, such as a caller who is not known."""
+    phrase = HTTPStatus(error.status_code).phrase
+    code = phrase.lower().replace(" ", "-")
+    return Problem(error.status_code, code, phrase, str(error.detail), headers=error.headers)
+
+
 def no_such_run() -> Problem:
     """Return the problem of a run that there is not, or not for this caller."""
     return Problem(404, "run-not-found", "There is no such run", "check the id")
@@ -127,7 +139,7 @@ def invalid_input(details: Sequence[Any]) -> Problem:
     """Return the problem of a body that does not fit, with the place of each error as a JSON pointer."""
     told = [("".join(f"/{_escaped(part)}" for part in one["loc"]), str(one["msg"])) for one in details]
     pointer, why = told[0] if told else ("", "it does not fit")
-    more = "" if len(told) < 2 else f", and {len(told) - 1} more"
+    more = "" if len(told) < 2 else f"; and {len(told) - 1} other problem{'s' * (len(told) > 2)}"
     detail = f"{pointer or 'the body'}: {why}{more}"
     errors: list[JsonValue] = [{"pointer": pointer, "detail": why} for pointer, why in told]
     return Problem(422, "invalid-input", "The input does not fit", detail, {"errors": errors})

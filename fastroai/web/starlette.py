@@ -22,7 +22,7 @@ from fastroai.web.events import Show, shown_to_clients
 from fastroai.web.host import RunsHost
 from fastroai.web.models import GivenAnswer
 from fastroai.web.operations import LONGEST, RunOperations
-from fastroai.web.problems import Problem, answered, invalid, invalid_input
+from fastroai.web.problems import Problem, answered, invalid, invalid_input, refused
 from fastroai.web.request_body import MOST_BYTES, limited
 
 CallerOf: TypeAlias = Callable[[Request], Caller[Any] | Awaitable[Caller[Any]]]
@@ -125,8 +125,8 @@ def runs_routes(
             try:
                 who = Caller() if caller is None else caller(request)
                 return await endpoint(limited(request, max_bytes), await who if isawaitable(who) else who)
-            except HTTPException:
-                raise
+            except HTTPException as error:
+                return refused(error).response(request)
             except ValidationError as error:
                 return invalid(error).response(request)
             except Exception as error:

@@ -16,6 +16,7 @@ import uvicorn
 from fastapi import FastAPI
 from pydantic import BaseModel
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.routing import Mount
 from support.patience import PATIENCE
@@ -71,6 +72,8 @@ def letters(desk: Desk, path: Path) -> Pipeline[Any, Any, Any]:
 
 def caller_in(headers: Any) -> Caller[None]:
     """Who asks, as headers say: the tenant, and what they may do."""
+    if headers.get("x-tenant") == "nobody":
+        raise HTTPException(401, "sign in first", {"WWW-Authenticate": "Bearer"})
     may = headers.get("x-may")
     actions: Sequence[Action] | None = None if may is None else may.split(",")
     options: dict[str, Any] = {} if actions is None else {"actions": actions}

@@ -118,6 +118,12 @@ async def test_a_caller_may_do_what_it_says(client: httpx2.AsyncClient) -> None:
         problem(await client.post(f"/letters/runs/l1/{action}", headers=reads), 403, "not-allowed")
 
 
+async def test_who_is_not_known_gets_problem_details_too(client: httpx2.AsyncClient) -> None:
+    response = await client.get("/letters/runs", headers={"x-tenant": "nobody"})
+    assert problem(response, 401, "unauthorized")["detail"] == "sign in first"
+    assert response.headers["www-authenticate"] == "Bearer"
+
+
 async def test_a_person_answers_and_the_run_goes_on(client: httpx2.AsyncClient) -> None:
     asked = (await client.put("/letters/runs/l1?wait=30", json={"text": "doubtful"})).json()
     assert (asked["status"], asked["code"]) == ("paused", "question")
@@ -129,7 +135,11 @@ async def test_a_person_answers_and_the_run_goes_on(client: httpx2.AsyncClient) 
     right = {"question": question["key"], "value": True, "reviewer": "Mia"}
     assert (await client.post("/letters/runs/l1/answers", json=right)).status_code == 202
     assert (await client.get("/letters/runs/l1?wait=30")).json()["output"] == "DOUBTFUL x1"
-    problem(await client.post("/letters/runs/l1/answers", json=right), 409, "question-closed")
+    assert (await client.post("/letters/runs/l1/answers", json=right)).status_code == 202
+    other = right | {"value": False}
+    problem(await client.post("/letters/runs/l1/answers", json=other), 409, "question-closed")
+    never = right | {"question": "0123456789ab"}
+    problem(await client.post("/letters/runs/l1/answers", json=never), 404, "question-not-found")
 
 
 async def test_who_is_known_cannot_answer_as_another(

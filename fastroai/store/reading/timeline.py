@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
+from itertools import pairwise
 
 from pydantic import JsonValue
 
@@ -26,7 +28,7 @@ def timeline(
     attempts: Iterable[StepAttempt],
 ) -> tuple[TimelineRow, ...]:
     """Return all rows: by the time of their start, each before the rows inside of it."""
-    rows = _rows_of_steps(steps, attempts)
+    rows = _rows_of_steps(steps, attempts, tuple(_deaths(entries)))
     rows |= {row.key: row for row in calls_in(entries, {place for place, _ in rows})}
     rows = _with_waits(rows, entries)
     inside: defaultdict[tuple[str, str] | None, list[TimelineRow]] = defaultdict(list)
@@ -46,8 +48,22 @@ def _start(row: TimelineRow) -> tuple[bool, float]:
     return row.started_at is None, 0 if row.started_at is None else row.started_at.timestamp()
 
 
+def _deaths(entries: Sequence[facts.Fact]) -> Iterator[datetime]:
+    """Yield when each process that the run has outlived last showed life: its last fact."""
+    for before, entry in pairwise(entries):
+        if isinstance(entry, facts.RunResumed) and not isinstance(before, facts.RunFinished):
+            yield before.at
+
+
+def _bar(attempt: StepAttempt, deaths: Sequence[datetime]) -> TimelineBar:
+    started, ended = attempt.started_at, attempt.ended_at
+    if ended is None and attempt.status == "interrupted":
+        ended = next((at for at in deaths if at >= started), None)
+    return TimelineBar(attempt.attempt, attempt.status, started, ended)
+
+
 def _rows_of_steps(
-    steps: Iterable[StepSummary], attempts: Iterable[StepAttempt]
+    steps: Iterable[StepSummary], attempts: Iterable[StepAttempt], deaths: Sequence[datetime]
 ) -> dict[tuple[str, str], TimelineRow]:
     made: defaultdict[str, list[StepAttempt]] = defaultdict(list)
     for attempt in attempts:
@@ -59,9 +75,7 @@ def _rows_of_steps(
         for step in steps
     }
     for place, attempts_there in made.items():
-        bars = tuple(
-            TimelineBar(one.attempt, one.status, one.started_at, one.ended_at) for one in attempts_there
-        )
+        bars = tuple(_bar(one, deaths) for one in attempts_there)
         # Summaries leave out what was nested in earlier attempts.
         row = rows.get((place, "")) or TimelineRow(
             kind="step",

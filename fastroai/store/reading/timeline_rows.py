@@ -24,7 +24,7 @@ class TimelineBar:
     status: AttemptStatus
     started_at: datetime
     ended_at: datetime | None
-    """`None` if it goes on, or if nobody saw its end."""
+    """`None` if it goes on. Of an attempt that was interrupted, the last fact before its process died."""
 
 
 @dataclass(frozen=True, slots=True)
