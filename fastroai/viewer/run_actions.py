@@ -84,7 +84,7 @@ async def _quote(target: Any, inputs: Mapping[str, JsonValue]) -> Quote | None:
 
 
 def _said(quote: Quote | None) -> str:
-    if quote is None:
+    if quote is None or (quote.upper_usd is None and not quote.expected_usd):
         return "What it may cost could not be estimated: only the budgets of the run bound it."
     if quote.upper_usd is None:
         expected = format_cost(quote.expected_usd)

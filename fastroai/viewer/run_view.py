@@ -10,6 +10,7 @@ from typing import Final
 
 from fastroai.drawing import svg
 from fastroai.places import without_visit
+from fastroai.runtime.facts import AnswerGiven
 from fastroai.store.reading.history import RunSummary
 from fastroai.store.reading.timeline_rows import TimelineBar, TimelineRow, TimelineWait
 from fastroai.store.reading.trace import RunTrace
@@ -114,6 +115,11 @@ class RunView:
         if self.count > MOST_DRAWN and not self.asked.is_all_drawn:
             return None
         return svg(self.trace.drawing(self.asked.opened), style="")
+
+    @cached_property
+    def answered(self) -> Mapping[str, str]:
+        """Who has answered each question that has an answer, by the ids of the questions; empty if unknown."""
+        return {one.id: one.reviewer for one in self.trace.entries if isinstance(one, AnswerGiven)}
 
     @property
     def count(self) -> int:

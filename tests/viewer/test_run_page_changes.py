@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
+from html import unescape
 from typing import Any
 
 import httpx
@@ -12,7 +14,7 @@ from support.interruptions import go_on, interrupt, nth
 from support.patience import PATIENCE
 from support.viewing import TOKEN, served, signed_in
 
-from fastroai import MemoryRunStore, Pipeline, PipelineConfig, RunHistory, StepContext, step
+from fastroai import Inbox, MemoryRunStore, Pipeline, PipelineConfig, RunHistory, StepContext, step
 from fastroai.runtime import facts
 from fastroai.store import EncryptingCodec
 from fastroai.viewer import viewer
@@ -131,3 +133,20 @@ async def test_a_run_whose_process_died_says_so_and_what_was_kept_when_it_went_o
         assert "An earlier process did this" in text
         assert "· resumed" in text
         assert "An earlier process began this" in (await browser.get(f"/runs/{run.run_id}?step=second")).text
+
+
+async def test_a_run_that_waits_leads_to_its_question_and_says_who_has_answered() -> None:
+    @step
+    async def ask(ctx: StepContext[Any]) -> bool:
+        return await ctx.ask("Pay it?", bool)
+
+    store = MemoryRunStore()
+    await Pipeline("desk", {"ask": ask}).execute(run_id="q", store=store)
+    (asked,) = await Inbox(store).list()
+    async with signed_in(viewer(store, token=TOKEN)) as browser:
+        waiting = (await browser.get("/runs/q")).text
+        link = re.search(r'href="([^"]+)">to the question', waiting)
+        assert link is not None
+        assert "Pay it?" in (await browser.get(unescape(link[1]))).text
+        await Inbox(store).answer(asked.id, True, reviewer="Mia")
+        assert "answered by <bdi>Mia</bdi>" in (await browser.get("/runs/q")).text
