@@ -118,7 +118,7 @@ class RunView:
 
     @cached_property
     def answered(self) -> Mapping[str, str]:
-        """Who has answered each question that has an answer, by the ids of the questions; empty if unknown."""
+        """Who has answered the questions that have answers, by their ids; an empty text if nobody knows."""
         return {one.id: one.reviewer for one in self.trace.entries if isinstance(one, AnswerGiven)}
 
     @property
