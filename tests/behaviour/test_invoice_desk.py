@@ -602,7 +602,7 @@ async def test_customers_see_nothing_of_each_other(desk: tuple[Worker, Worker]) 
     assert (await there.put("eve/runs/1")).status_code == 202, "a number is free if only others have it"
     await until_ended(there, "eve/runs/1")
     stolen = await there.post("eve/runs/1/answers", answer)
-    assert (stolen.status_code, stolen.json()["code"]) == (409, "question-closed")
+    assert (stolen.status_code, stolen.json()["code"]) == (404, "question-not-found")
     assert (await here.get("nia/runs/1"))["status"] == "paused"
 
 

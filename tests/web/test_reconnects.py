@@ -12,7 +12,7 @@ import random
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ import httpx2
 import pytest
 from support.patience import PATIENCE
 
+from fastroai.records import RequestRecord
 from fastroai.store import RunHistory, open_run_store
 from fastroai.testing import ModelServer, Reply, ServedRequest
 
@@ -156,13 +157,10 @@ async def test_every_client_sees_every_event_once(
                     await whole.follow(http)
                 assert client.facts == sorted(set(client.facts))
                 assert client.facts == whole.facts
-        requests = unmeasured = 0
-        for client in clients:
-            trace = await RunHistory(store).trace(client.run_id)
-            requests += trace.usage.request_count
-            unmeasured += trace.usage.unmeasured_requests
-        # A request that a kill cut off is counted at its bound: before it left, nobody else knows of it.
-        assert requests - unmeasured <= len(model_server.ledger.billed) <= requests
+        records = [
+            record for client in clients for record in (await RunHistory(store).trace(client.run_id)).records
+        ]
+        check_account(records, model_server)
     finally:
         for worker in workers:
             worker.close()
@@ -180,3 +178,13 @@ def end_both(workers: list[Worker], runs: int, server: ModelServer) -> None:
     second.process.terminate()
     second.process.wait(PATIENCE)
     second.begin()
+
+
+def check_account(records: Sequence[RequestRecord], server: ModelServer) -> None:
+    """Each request that the server billed is on record, to the token; or it is one that a kill cut off."""
+    served = {entry.response_id: entry for entry in server.ledger.billed}
+    for record in records:
+        if record.outcome == "settled":
+            ours, theirs = record.tokens, served.pop(record.response_id).usage
+            assert (ours.input_tokens, ours.output_tokens) == (theirs.input_tokens, theirs.output_tokens)
+    assert len(served) <= sum(record.outcome == "unmeasured" for record in records)
