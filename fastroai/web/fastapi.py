@@ -1,5 +1,6 @@
 """`runs_router`: the runs of a pipeline as an `APIRouter` of FastAPI."""
 
+# pyright: reportInvalidTypeForm=false
 # Without `from __future__ import annotations`, as FastAPI reads annotations that are made in a function.
 
 from collections.abc import Callable, Coroutine

@@ -156,7 +156,7 @@ class RunsHost(Generic[DepsT]):
             tenant=caller.tenant,
         )
         deps = caller.deps if caller.deps is not NOT_GIVEN else await self._deps(summary)
-        execute: Callable[..., Awaitable[object]] = self.door.execute
+        execute = cast("Callable[..., Awaitable[object]]", self.door.execute)
         await self._carry_out(
             run_id,
             lambda hear: execute(
@@ -181,7 +181,7 @@ class RunsHost(Generic[DepsT]):
             Problem: this process carries out as many runs as it may.
         """
         deps = await self._deps(run)
-        resume: Callable[..., Awaitable[object]] = self.door.resume
+        resume = cast("Callable[..., Awaitable[object]]", self.door.resume)
         await self._carry_out(
             run.run_id,
             lambda hear: resume(

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from pydantic import BaseModel, JsonValue, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
-from pydantic_core import CoreSchema
 
 from fastroai.runtime.facts import Fact
 from fastroai.runtime.kinds import fact_classes
@@ -35,7 +34,7 @@ _IN_EVERY_FACT: Final[dict[str, JsonValue]] = {
 class _Open(GenerateJsonSchema):
     """Accepts any value where the schema of a type cannot be known, such as in the data of users."""
 
-    def handle_invalid_for_json_schema(self, schema: CoreSchema, error_info: str) -> JsonSchemaValue:
+    def handle_invalid_for_json_schema(self, schema: Any, error_info: str) -> JsonSchemaValue:
         return {}
 
 

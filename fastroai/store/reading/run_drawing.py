@@ -275,7 +275,7 @@ def _label(way: Way) -> str | None:
 
 
 def _state(rows: Sequence[TimelineRow]) -> NodeState:
-    states = [_STATES[row.status] for row in rows]
+    states: list[NodeState] = [_STATES[row.status] for row in rows]
     return "running" if "running" in states else states[-1] if states else "plain"
 
 
