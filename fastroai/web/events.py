@@ -12,7 +12,7 @@ from pydantic import BaseModel, JsonValue
 from pydantic_core import to_json
 
 from fastroai.errors import FastroAIError, MissingExtraError, RunNotFound, StoreUnavailable
-from fastroai.runtime.facts import Fact, RunFact, StepEnds, StepFact, StepSkipped, StepStarted
+from fastroai.runtime.facts import Fact, RunFact, StepEnds, StepFact, StepStarted
 from fastroai.store import fact_to_json
 from fastroai.web.caller import Caller
 from fastroai.web.host import RunsHost
@@ -42,11 +42,11 @@ def shown_to_clients(fact: Fact) -> Mapping[str, JsonValue] | None:
     """Show what happens to the run and its steps, with inputs and outputs.
 
     Requests, messages, tool calls and the definition of the pipeline are not shown, and neither are the texts
-    of failures nor why a step was skipped: they are for the people who run the service.
+    of failures, nor why a step was skipped or cancelled: they are for the people who run the service.
     """
     if not isinstance(fact, RunFact | StepFact):
         return None
-    hidden = _INTERNAL | {"cause"} if isinstance(fact, StepSkipped) else _INTERNAL
+    hidden = _INTERNAL if isinstance(fact, StepStarted) else _INTERNAL | {"cause"}
     return {name: value for name, value in fact_to_json(fact).items() if name not in hidden}
 
 

@@ -17,10 +17,10 @@ from web.conftest import Build, Desk, fastapi_app, letters, serving
 
 from fastroai import FastroAgent
 from fastroai.pipelines import Pipeline, PipelineConfig, StepContext, step
-from fastroai.runtime.facts import Fact
+from fastroai.runtime.facts import Fact, StepCancelled, StepSkipped
 from fastroai.store import SQLiteRunStore
 from fastroai.testing import ModelServer, Reply
-from fastroai.web import RunsHost, runs_router
+from fastroai.web import RunsHost, runs_router, shown_to_clients
 
 
 @dataclass(frozen=True)
@@ -255,3 +255,17 @@ async def test_routes_work_under_a_path_of_a_proxy(host: RunsHost[None], prefix:
         assert run.json()["output"] == "HELLO x1"
         missing = await client.get("/letters/runs/l9")
         assert missing.json()["instance"] == f"{prefix}/letters/runs/l9"
+
+
+@pytest.mark.parametrize(
+    "fact",
+    [
+        StepSkipped(step_id="write", cause="the secret of the house"),
+        StepCancelled(step_id="write", cause="the secret of the house"),
+    ],
+)
+def test_why_a_step_has_no_output_is_not_for_clients(fact: Fact) -> None:
+    shown = shown_to_clients(fact)
+    assert shown is not None
+    assert shown["step_id"] == "write"
+    assert "secret" not in str(shown)
