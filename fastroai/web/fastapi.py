@@ -5,6 +5,7 @@
 
 from collections.abc import Callable, Coroutine
 from datetime import datetime
+from inspect import signature
 from typing import Annotated, Any, TypeAlias
 
 from pydantic import JsonValue
@@ -21,6 +22,7 @@ from fastroai.web.host import RunsHost
 from fastroai.web.models import GivenAnswer, ProblemDetails, QuestionPage, RunPage, RunState
 from fastroai.web.operations import LONGEST, RunOperations
 from fastroai.web.problems import MEDIA_TYPE, Problem, answered, invalid_input, refused
+from fastroai.web.query import check_query
 from fastroai.web.request_body import MOST_BYTES, limited
 
 try:
@@ -208,9 +210,11 @@ def _problem_route(max_bytes: int) -> type[APIRoute]:
     class ProblemRoute(APIRoute):
         def get_route_handler(self) -> _Handler:
             handle = super().get_route_handler()
+            known = [*signature(self.endpoint).parameters]
 
             async def handle_or_explain(request: Request) -> Response:
                 try:
+                    check_query(request, known)
                     return await handle(limited(request, max_bytes))
                 except HTTPException as error:
                     if isinstance(error.__cause__, Problem):  # raised while FastAPI read the body

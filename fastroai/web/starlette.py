@@ -23,6 +23,7 @@ from fastroai.web.host import RunsHost
 from fastroai.web.models import GivenAnswer
 from fastroai.web.operations import LONGEST, RunOperations
 from fastroai.web.problems import Problem, answered, invalid, invalid_input, refused
+from fastroai.web.query import check_query
 from fastroai.web.request_body import MOST_BYTES, limited
 
 CallerOf: TypeAlias = Callable[[Request], Caller[Any] | Awaitable[Caller[Any]]]
@@ -120,9 +121,10 @@ def runs_routes(
         query = do.query(who, tag=asked.tag)
         return _json(await do.questions(who, query, limit=asked.limit, after=asked.after))
 
-    def route(path: str, method: str, endpoint: _Endpoint) -> Route:
+    def route(path: str, method: str, endpoint: _Endpoint, query: type[_Query] = _Query) -> Route:
         async def respond(request: Request) -> Response:
             try:
+                check_query(request, query.model_fields.keys())
                 who = Caller() if caller is None else caller(request)
                 return await endpoint(limited(request, max_bytes), await who if isawaitable(who) else who)
             except HTTPException as error:
@@ -151,16 +153,16 @@ def runs_routes(
         return await schema_response()
 
     return [
-        route("/runs", "POST", start),
-        route("/runs", "GET", listed),
-        route("/runs/{run_id}", "PUT", start),
-        route("/runs/{run_id}", "GET", read),
-        route("/runs/{run_id}/events", "GET", events),
+        route("/runs", "POST", start, _Wait),
+        route("/runs", "GET", listed, _Runs),
+        route("/runs/{run_id}", "PUT", start, _Wait),
+        route("/runs/{run_id}", "GET", read, _Wait),
+        route("/runs/{run_id}/events", "GET", events, _Events),
         route("/runs/{run_id}/answers", "POST", answer),
         route("/runs/{run_id}/pause", "POST", pause),
         route("/runs/{run_id}/cancel", "POST", cancel),
         route("/runs/{run_id}/resume", "POST", resume),
-        route("/questions", "GET", questions),
+        route("/questions", "GET", questions, _Listed),
         Route("/ready", ready),
         Route("/live", live),
         Route("/client.js", client),

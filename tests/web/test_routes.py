@@ -329,3 +329,10 @@ def test_a_router_needs_a_store() -> None:
 
     with pytest.raises(ValueError, match="store needs|store=None"):
         runs_router(Pipeline("alone", {"alone": alone}))
+
+
+async def test_a_misspelt_option_is_told(client: httpx2.AsyncClient) -> None:
+    told = problem(await client.post("/letters/runs?wiat=30", json={"text": "a"}), 422, "invalid-input")
+    assert told["errors"] == [{"pointer": "/query/wiat", "detail": "did you mean wait?"}]
+    problem(await client.get("/letters/runs?serch=a"), 422, "invalid-input")
+    assert (await client.get("/letters/runs?of_the_application=1")).status_code == 200
