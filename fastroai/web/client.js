@@ -56,6 +56,11 @@ export class RunsClient {
     return this.#json("GET", `/runs/${encodeURIComponent(id)}?wait=${wait}`);
   }
 
+  /** What a run has cost so far, by step, agent, model and so on. @param {string} id */
+  report(id) {
+    return this.#json("GET", `/runs/${encodeURIComponent(id)}/report`);
+  }
+
   /** @param {Record<string, string|number|boolean>} [query] @returns {Promise<{runs: object[], next: string|null}>} */
   list(query = {}) {
     return this.#json("GET", `/runs?${new URLSearchParams(query)}`);

@@ -19,7 +19,7 @@ from fastroai.web.caller import Caller, DepsT, anybody
 from fastroai.web.client import client_response, schema_response
 from fastroai.web.events import Show, shown_to_clients
 from fastroai.web.host import RunsHost
-from fastroai.web.models import GivenAnswer, ProblemDetails, QuestionPage, RunPage, RunState
+from fastroai.web.models import GivenAnswer, ProblemDetails, QuestionPage, Report, RunPage, RunState
 from fastroai.web.operations import LONGEST, RunOperations
 from fastroai.web.problems import MEDIA_TYPE, Problem, answered, invalid_input, refused
 from fastroai.web.query import check_query
@@ -124,6 +124,11 @@ def runs_router(
     async def read_run(run_id: RunId, who: Who, wait: Wait = 0) -> RunState:
         """Return the state of a run, with its output when it has finished."""
         return await do.read(who, run_id, wait=wait)
+
+    @router.get("/runs/{run_id}/report")
+    async def report_run(run_id: RunId, who: Who) -> Report:
+        """Return what a run has cost so far, by step, agent, model and so on."""
+        return await do.report(who, run_id)
 
     @router.get("/runs/{run_id}/events", response_class=Response, responses=_STREAM)
     async def follow_run(

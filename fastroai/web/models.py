@@ -118,6 +118,49 @@ class RunState(BaseModel):
         return self.status in ("finished", "failed", "cancelled")
 
 
+class ReportRow(BaseModel):
+    """The usage and the cost of some requests of a run."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(description="the step, agent, model, …; `total` for all of them")
+    request_count: int = Field(description="requests that were sent and not refused")
+    failed_requests: int = Field(description="requests that ended unbilled")
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    cost_usd: Usd = Field(description="what is known of the cost, in US dollars")
+    cost_complete: bool = Field(description="whether that is all of it")
+    unpriced_requests: int
+    unpriced_units: str
+    unmeasured_requests: int = Field(description="requests that were sent, and whose usage never came")
+    uncertain_usd: Usd = Field(description="what unpriced and unmeasured requests can have cost at most")
+    unbounded_requests: int
+    committed_usd: Usd = Field(description="what budgets count")
+    share: float | None = Field(description="its part of the total, from 0 to 1, for display")
+
+
+class Report(BaseModel):
+    """What a run has cost, by the origin of the cost: `UsageReport.to_json()`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    version: int
+    currency: str
+    cost_complete: bool
+    stated_over_priced_usd: Usd
+    total: ReportRow
+    by_step: list[ReportRow]
+    by_agent: list[ReportRow]
+    by_model: list[ReportRow]
+    by_tool: list[ReportRow]
+    by_variant: list[ReportRow]
+    by_tenant: list[ReportRow]
+    by_tag: list[ReportRow]
+    by_outcome: list[ReportRow]
+
+
 class RunPage(BaseModel):
     """A page of runs."""
 

@@ -26,7 +26,7 @@ from fastroai.store.record.headers import check_run_id
 from fastroai.web.caller import Action, Caller, DepsT
 from fastroai.web.events import RunEvents, Show, shown_to_clients
 from fastroai.web.host import RunsHost
-from fastroai.web.models import GivenAnswer, OpenQuestion, QuestionPage, RunLine, RunPage, RunState
+from fastroai.web.models import GivenAnswer, OpenQuestion, QuestionPage, Report, RunLine, RunPage, RunState
 from fastroai.web.problems import Problem, invalid_input, no_such_run
 
 LONGEST: Final = 60.0
@@ -82,6 +82,12 @@ class RunOperations(Generic[DepsT]):
         """Return the state of a run: after at most `wait` seconds, or as soon as it does not run."""
         self._allow(caller, "read")
         return await self._state(caller, await self._known(caller, run_id), wait)
+
+    async def report(self, caller: Caller[DepsT], run_id: str) -> Report:
+        """Return what a run has cost so far, by step, agent, model and so on."""
+        self._allow(caller, "read")
+        trace = await self.host.history.trace(await self._known(caller, run_id))
+        return Report.model_validate_json(trace.report().to_json())
 
     async def list(
         self, caller: Caller[DepsT], query: RunQuery, *, limit: int, after: str | None = None

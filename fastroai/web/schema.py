@@ -10,7 +10,15 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from fastroai.runtime.facts import Fact
 from fastroai.runtime.kinds import fact_classes
-from fastroai.web.models import GivenAnswer, PartialText, ProblemDetails, QuestionPage, RunPage, RunState
+from fastroai.web.models import (
+    GivenAnswer,
+    PartialText,
+    ProblemDetails,
+    QuestionPage,
+    Report,
+    RunPage,
+    RunState,
+)
 
 VERSION: Final = 1
 """Version of these shapes. It rises when a client of before could not read them any more; fields and kinds of
@@ -20,6 +28,7 @@ _MODELS: Final[tuple[type[BaseModel], ...]] = (
     RunState,
     RunPage,
     QuestionPage,
+    Report,
     GivenAnswer,
     PartialText,
     ProblemDetails,
@@ -70,8 +79,8 @@ def _add_fact(fact: type[Fact], definitions: dict[str, Any]) -> str:
 def api_schema() -> dict[str, Any]:
     """Return the JSON Schema (draft 2020-12) of what services send and take, for clients in other languages.
 
-    `$defs` has `RunState`, `RunPage`, `QuestionPage`, `GivenAnswer`, `PartialText`, `ProblemDetails`, and
-    `Fact`: one of the kinds of facts that this version knows. Fields that have their defaults are left out of
-    facts. What a service shows may be less: see `show` of `runs_router`.
+    `$defs` has `RunState`, `RunPage`, `QuestionPage`, `Report`, `GivenAnswer`, `PartialText`, `ProblemDetails`,
+    and `Fact`: one of the kinds of facts that this version knows. Fields that have their defaults are left out
+    of facts. What a service shows may be less: see `show` of `runs_router`.
     """
     return dict(_schema())

@@ -93,6 +93,9 @@ def runs_routes(
         wait = _Wait.model_validate(dict(request.query_params)).wait
         return _json(await do.read(who, request.path_params["run_id"], wait=wait))
 
+    async def report(request: Request, who: Caller[Any]) -> Response:
+        return _json(await do.report(who, request.path_params["run_id"]))
+
     async def events(request: Request, who: Caller[Any]) -> Response:
         asked = _Events.model_validate(dict(request.query_params))
         last = request.headers.get("last-event-id")
@@ -157,6 +160,7 @@ def runs_routes(
         route("/runs", "GET", listed, _Runs),
         route("/runs/{run_id}", "PUT", start, _Wait),
         route("/runs/{run_id}", "GET", read, _Wait),
+        route("/runs/{run_id}/report", "GET", report),
         route("/runs/{run_id}/events", "GET", events, _Events),
         route("/runs/{run_id}/answers", "POST", answer),
         route("/runs/{run_id}/pause", "POST", pause),

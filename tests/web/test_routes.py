@@ -286,6 +286,7 @@ async def test_what_is_sent_fits_the_schema(client: httpx2.AsyncClient) -> None:
     answer = {"question": asked["questions"][0]["key"], "value": True}
     check("RunState", (await client.post("/letters/runs/l1/answers", json=answer)).json())
     check("RunState", (await client.get("/letters/runs/l1?wait=30")).json())
+    check("Report", (await client.get("/letters/runs/l1/report")).json())
     check("RunPage", (await client.get("/letters/runs")).json())
     check("ProblemDetails", (await client.get("/letters/runs/l9")).json())
     async with client.stream("GET", "/letters/runs/l1/events") as events:
@@ -336,3 +337,17 @@ async def test_a_misspelt_option_is_told(client: httpx2.AsyncClient) -> None:
     assert told["errors"] == [{"pointer": "/query/wiat", "detail": "did you mean wait?"}]
     problem(await client.get("/letters/runs?serch=a"), 422, "invalid-input")
     assert (await client.get("/letters/runs?of_the_application=1")).status_code == 200
+
+
+async def test_the_report_of_a_run_is_that_of_its_trace(model_server: ModelServer, tmp_path: Path) -> None:
+    ask = FastroAgent(model_server.model("openai:gpt-5-mini"), name="writer").as_step(lambda ctx: "hello")
+    config = PipelineConfig(store=SQLiteRunStore(tmp_path / "runs.db"))
+    host = RunsHost(Pipeline("ask", {"ask": ask}, config=config))
+    app = FastAPI()
+    app.include_router(runs_router(host))
+    async with serving(app) as client:
+        await client.put("/runs/r1?wait=30", json={})
+        report = (await client.get("/runs/r1/report")).json()
+    assert report == json.loads((await host.history.trace("r1")).report().to_json())
+    assert [row["name"] for row in report["by_agent"]] == ["writer"]
+    assert report["total"]["cost_usd"] == report["by_model"][0]["cost_usd"] != "0"
