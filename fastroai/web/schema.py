@@ -79,8 +79,8 @@ def _add_fact(fact: type[Fact], definitions: dict[str, Any]) -> str:
 def api_schema() -> dict[str, Any]:
     """Return the JSON Schema (draft 2020-12) of what services send and take, for clients in other languages.
 
-    `$defs` has `RunState`, `RunPage`, `QuestionPage`, `Report`, `GivenAnswer`, `PartialText`, `ProblemDetails`,
-    and `Fact`: one of the kinds of facts that this version knows. Fields that have their defaults are left out
-    of facts. What a service shows may be less: see `show` of `runs_router`.
+    `$defs` has `RunState`, `RunPage`, `QuestionPage`, `Report`, `GivenAnswer`, `PartialText`,
+    `ProblemDetails`, and `Fact`: one of the kinds of facts that this version knows. Fields that have their
+    defaults are left out of facts. What a service shows may be less: see `show` of `runs_router`.
     """
     return dict(_schema())
