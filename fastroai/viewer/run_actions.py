@@ -84,8 +84,10 @@ async def _quote(target: Any, inputs: Mapping[str, JsonValue]) -> Quote | None:
 
 
 def _said(quote: Quote | None) -> str:
-    if quote is None or (quote.upper_usd is None and not quote.expected_usd):
+    if quote is None:
         return "What it may cost could not be estimated: only the budgets of the run bound it."
+    if quote.upper_usd is None and not quote.expected_usd:
+        return "What it costs is not known before, and nothing bounds it but the budgets of the run."
     if quote.upper_usd is None:
         expected = format_cost(quote.expected_usd)
         return f"It probably costs about {expected}, and nothing bounds it but the budgets of the run."

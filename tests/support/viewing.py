@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import httpx
+import httpx2
 import pytest
 import uvicorn
 from starlette.types import ASGIApp
@@ -38,13 +38,13 @@ LABEL = "".join(char for char in HOSTILE if char.isprintable())
 """The same, as far as names can have it."""
 
 
-def client(app: ASGIApp, *, host: str = HOST) -> httpx.AsyncClient:
+def client(app: ASGIApp, *, host: str = HOST) -> httpx2.AsyncClient:
     """A browser without a window: it keeps cookies and follows no redirects."""
-    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=f"http://{host}")
+    return httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url=f"http://{host}")
 
 
 @asynccontextmanager
-async def signed_in(app: ASGIApp) -> AsyncIterator[httpx.AsyncClient]:
+async def signed_in(app: ASGIApp) -> AsyncIterator[httpx2.AsyncClient]:
     """A client that has opened the printed link."""
     async with client(app) as browser:
         answer = await browser.get("/", params={"token": TOKEN})
@@ -52,7 +52,7 @@ async def signed_in(app: ASGIApp) -> AsyncIterator[httpx.AsyncClient]:
         yield browser
 
 
-async def csrf_of(browser: httpx.AsyncClient) -> str:
+async def csrf_of(browser: httpx2.AsyncClient) -> str:
     """The secret of forms, which comes with the first page."""
     await browser.get("/people")
     return browser.cookies["fastroai_csrf"]

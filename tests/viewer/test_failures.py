@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from support.patience import PATIENCE
 from support.stored_runs import change_header
@@ -26,7 +26,7 @@ from fastroai.viewer import viewer
 KEY = EncryptingCodec.new_key()
 
 
-async def page_of(store: Any, path: str, **options: Any) -> httpx.Response:
+async def page_of(store: Any, path: str, **options: Any) -> httpx2.Response:
     async with signed_in(viewer(store, token=TOKEN, **options)) as browser:
         return await browser.get(path)
 
@@ -159,7 +159,7 @@ def test_the_command_prints_a_link_that_works_and_ends_with_an_interrupt(tmp_pat
     with view(tmp_path, "--db", "runs.db", "--port", "0") as process:
         assert process.stdout is not None
         link = process.stdout.readline().split()[-1]
-        with httpx.Client(follow_redirects=True) as browser:
+        with httpx2.Client(follow_redirects=True) as browser:
             assert browser.get(link.partition("?")[0]).status_code == 401
             page = browser.get(link)
             assert page.url.path == "/runs"

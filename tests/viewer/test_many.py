@@ -6,7 +6,7 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import httpx
+import httpx2
 from support.patience import PATIENCE
 from support.run_logs import Log
 from support.viewed_runs import look_up
@@ -31,7 +31,7 @@ async def test_five_viewers_of_a_thousand_runs_see_the_next_one_at_once(tmp_path
     waiting = asyncio.Semaphore(0)
 
     async def look(address: str) -> None:
-        async with httpx.AsyncClient(base_url=address, follow_redirects=True) as browser:
+        async with httpx2.AsyncClient(base_url=address, follow_redirects=True) as browser:
             page = await browser.get("/", params={"token": TOKEN})
             assert "1,000 runs" in page.text
             assert len(page.content) < 100_000

@@ -7,7 +7,7 @@ from html import unescape
 from typing import Any
 from urllib.parse import quote
 
-import httpx
+import httpx2
 import pytest
 from support.viewed_runs import Decision, asked, asking, failed, look_up
 from support.viewing import HOSTILE, LABEL, TOKEN, csrf_of, signed_in
@@ -35,7 +35,7 @@ def ids_on(page: str) -> list[str]:
     return [unescape(found) for found in re.findall(r'<td data-label="Run"[^>]*><a [^>]*><bdi>([^<]*)', page)]
 
 
-async def told(browser: httpx.AsyncClient, path: str, **query: str) -> str:
+async def told(browser: httpx2.AsyncClient, path: str, **query: str) -> str:
     answer = await browser.get(path, params=query or None)
     assert answer.status_code == 200
     return answer.text

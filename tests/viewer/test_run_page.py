@@ -10,7 +10,7 @@ from html import unescape
 from typing import Any
 from urllib.parse import quote, urlencode
 
-import httpx
+import httpx2
 import pytest
 from support.seen_runs import desk, make_runs, quick
 from support.viewing import LABEL, TOKEN, client, csrf_of, signed_in
@@ -31,7 +31,7 @@ def store() -> MemoryRunStore:
 
 
 @pytest.fixture
-async def page(store: MemoryRunStore) -> AsyncIterator[httpx.AsyncClient]:
+async def page(store: MemoryRunStore) -> AsyncIterator[httpx2.AsyncClient]:
     async with signed_in(viewer(store, token=TOKEN)) as browser:
         yield browser
 
@@ -42,7 +42,7 @@ def path_of(run_id: str, more: str = "", **query: str) -> str:
 
 
 async def test_it_shows_the_drawing_the_timeline_and_the_costs(
-    page: httpx.AsyncClient, store: MemoryRunStore
+    page: httpx2.AsyncClient, store: MemoryRunStore
 ) -> None:
     text = (await page.get("/runs/desk")).text
     for node in ("first", "sums", "review", "echo"):
@@ -59,7 +59,7 @@ async def test_it_shows_the_drawing_the_timeline_and_the_costs(
 
 @pytest.mark.parametrize("run_id", RUNS)
 async def test_each_row_of_each_run_has_a_panel(
-    page: httpx.AsyncClient, store: MemoryRunStore, run_id: str
+    page: httpx2.AsyncClient, store: MemoryRunStore, run_id: str
 ) -> None:
     for row in (await store.trace(run_id)).timeline:
         answer = await page.get(path_of(run_id, "/step", step=row.id))
@@ -71,7 +71,7 @@ async def test_each_row_of_each_run_has_a_panel(
 
 @pytest.mark.parametrize("run_id", RUNS)
 async def test_nothing_of_a_run_is_markup_or_changes_the_direction_of_text(
-    page: httpx.AsyncClient, store: MemoryRunStore, run_id: str
+    page: httpx2.AsyncClient, store: MemoryRunStore, run_id: str
 ) -> None:
     rows = (await store.trace(run_id)).timeline
     opened = "|".join(row.id for row in rows)
@@ -87,7 +87,7 @@ async def test_nothing_of_a_run_is_markup_or_changes_the_direction_of_text(
         assert not re.search("[\u202a-\u202e\u2066-\u2069\x00-\x08\x0b\x1b]", answer.text)
 
 
-async def test_values_are_bounded(page: httpx.AsyncClient, store: MemoryRunStore) -> None:
+async def test_values_are_bounded(page: httpx2.AsyncClient, store: MemoryRunStore) -> None:
     (large,) = (
         row.id for row in (await store.trace(LABEL)).timeline if row.name == LABEL and row.kind == "step"
     )
@@ -96,13 +96,13 @@ async def test_values_are_bounded(page: httpx.AsyncClient, store: MemoryRunStore
     assert len(answer.text) < 60_000
 
 
-async def test_a_conversation_can_be_read(page: httpx.AsyncClient) -> None:
+async def test_a_conversation_can_be_read(page: httpx2.AsyncClient) -> None:
     text = unescape((await page.get(path_of("desk", "/step", step="review@1/inner/say"))).text)
     assert re.findall(r'<div class="who">(.*?)</div>', text) == ["user", "model"]
     assert "hello" in text
 
 
-async def test_failures_and_reasons_are_told(page: httpx.AsyncClient) -> None:
+async def test_failures_and_reasons_are_told(page: httpx2.AsyncClient) -> None:
     text = unescape((await page.get(path_of("desk", "/step", step="review@1/inner/flaky"))).text)
     assert "Attempt 1: ConnectionError" in text
     assert "review@1/inner/flaky: finished at attempt 2" in text
@@ -125,7 +125,7 @@ async def test_a_run_of_a_thousand_steps_is_a_page_of_bounded_size() -> None:
         assert 'data-node="s999"' in (await browser.get("/runs/many?draw=all")).text
 
 
-async def test_what_is_not_there_is_said_and_the_rest_is_shown(page: httpx.AsyncClient) -> None:
+async def test_what_is_not_there_is_said_and_the_rest_is_shown(page: httpx2.AsyncClient) -> None:
     answer = await page.get("/runs/desk?step=nothing&row=x&open=a|b|c")
     assert answer.status_code == 200
     assert "There is no such step" in answer.text

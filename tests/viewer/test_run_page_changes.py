@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from html import unescape
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from support.interruptions import go_on, interrupt, nth
 from support.patience import PATIENCE
@@ -73,7 +73,7 @@ async def test_the_stream_sends_the_page_when_something_has_happened(
 ) -> None:
     store, gate = running
     with served(viewer(store, token=TOKEN)) as address:
-        async with httpx.AsyncClient(base_url=address, timeout=PATIENCE) as browser:
+        async with httpx2.AsyncClient(base_url=address, timeout=PATIENCE) as browser:
             await browser.get("/", params={"token": TOKEN})
             async with browser.stream("GET", "/stream/runs/g") as answer:
                 assert answer.headers["content-type"].startswith("text/event-stream")
