@@ -99,8 +99,8 @@ class PartialTextWriter:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            while self._changed:
-                run_id = self._changed.pop()
+            changed, self._changed = self._changed, set()
+            for run_id in changed & self._runs.keys():
                 try:
                     await self._write(run_id, self._runs[run_id])
                 except RunNotFound:  # it was deleted
@@ -123,6 +123,7 @@ class PartialTextWriter:
             await self._store.compare_and_set(writing.key, value, revision=writing.revision)
         except RevisionConflict:
             self._changed.add(run_id)
+            self._wake.set()
             writing.key = ""  # another process had the run, or a write was repeated
             raise
         if not writing.revision:
