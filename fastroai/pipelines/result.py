@@ -15,13 +15,13 @@ from fastroai.other_names import other_names
 from fastroai.pipelines.critical_path import critical_path
 from fastroai.pipelines.plan import Plan
 from fastroai.records import dump
-from fastroai.runs.quality import Quality
 from fastroai.runs.running.units import BegunUnits
 from fastroai.runs.usage import RunCost, RunUsage, StepTiming, steps_together
 from fastroai.runtime import Scope
 from fastroai.runtime.facts import CallChanged, CallLeftOver, ReasonCode, RunStatus, Wait, first_until
 from fastroai.steps import ConversationState, StepUsage
 from fastroai.store.open_questions import Question
+from fastroai.store.reading.run_quality import Quality
 from fastroai.store.reading.trace import RunTrace
 from fastroai.store.record.log import RunLog
 from fastroai.tracing import TraceSpan

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from operator import attrgetter
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 from fastroai.runs.running.units import BegunUnit
 from fastroai.runtime import Scope
-
-Quality: TypeAlias = Literal["clean", "degraded"]
+from fastroai.store.reading.run_quality import Quality
 
 _is_degraded: Final = attrgetter("degraded")
 

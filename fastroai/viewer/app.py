@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable, Collection, Coroutine, Iterable
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from fastroai.errors import ConfigurationError, FastroAIError, MissingExtraError
 from fastroai.store.backends.adapter import adapt_run_store
+from fastroai.store.backends.address import Address
 from fastroai.store.record.payloads import PayloadCodec, check_codec
 from fastroai.store.run_store import RunStoreLike
 
@@ -91,6 +93,7 @@ def viewer(
     check_codec(codec)
     site = Site(
         store=adapt_run_store(store),
+        place=_place_of(store),
         codec=codec,
         book=None if spend is None else _book(spend),
         runs={one.name: one for one in runs},
@@ -107,6 +110,12 @@ def viewer(
     )
     app.add_middleware(Headers)
     return app
+
+
+def _place_of(store: RunStoreLike) -> str:
+    if not isinstance(store, str | PathLike):
+        return repr(store)
+    return Address(str(store)).shown if "://" in str(store) else str(store)
 
 
 def _book(spend: SpendStore | RunStoreLike) -> SpendBook:

@@ -19,7 +19,6 @@ from fastroai.errors import (
 from fastroai.viewer.access import Refused
 
 _TITLES: Final[tuple[tuple[type[Exception], int, str], ...]] = (
-    (RunNotFound, 404, "There is no such run"),
     (StoreUnavailable, 503, "The store does not answer"),
     (RunFromNewerVersion, 409, "A newer FastroAI has written this run"),
     (RunFromOlderVersion, 409, "An older FastroAI has written this run"),
@@ -34,6 +33,9 @@ def refusal_of(error: Exception) -> Refused:
     """Return the status, title and reason that a page shows for an error."""
     if isinstance(error, Refused):
         return error
+    if isinstance(error, RunNotFound):
+        reason = f"No run has the id {error.run_id!r}. It may have been deleted, or you may not see it."
+        return Refused(404, "There is no such run", reason)
     for kind, status, title in _TITLES:
         if isinstance(error, kind):
             return Refused(status, title, str(error))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
@@ -15,6 +14,7 @@ from markupsafe import Markup
 
 from fastroai.plain_text import plain
 from fastroai.store.record.payloads import masked
+from fastroai.usage import format_cost
 
 _TEMPLATES: Final = Path(__file__).parent / "templates"
 _SEALED: Final = re.compile(r'\{\s*"\$sealed":\s*"[^"]*"\s*\}')
@@ -34,7 +34,7 @@ def environment() -> Environment:
     )
     made.filters["safe_part"] = Markup  # of what these templates have made already
     made.filters.update(
-        key=key, shown=shown, short=short, dollars=dollars, number=number, moment=moment, iso=iso, took=took
+        key=key, shown=shown, short=short, cost=format_cost, number=number, moment=moment, iso=iso, took=took
     )
     return made
 
@@ -65,15 +65,6 @@ def _text(value: object, indent: int | None = None) -> str:
         return masked(value)
     told = json.dumps(value, indent=indent, ensure_ascii=False, default=str)
     return masked(_SEALED.sub('"(sealed)"', told))
-
-
-def dollars(usd: Decimal | None) -> str:
-    """Return an amount: in cents from a dollar on, else to a hundredth of a cent, or until a digit shows."""
-    if usd is None:
-        return "unknown"
-    if not usd or abs(usd) >= 1:
-        return f"${usd:,.2f}"
-    return f"${usd:.{max(4, min(-usd.adjusted() + 1, 12))}f}"
 
 
 def number(count: int) -> str:

@@ -6,7 +6,8 @@ import asyncio
 import json
 import logging
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,9 +18,9 @@ from starlette.responses import Response
 from fastroai.errors import FastroAIError, RunNotFound
 from fastroai.store.reading.history import RunSummary
 from fastroai.store.reading.trace import RunTrace
-from fastroai.usage import Quote, format_cost
+from fastroai.usage import Budget, Quote, format_cost
 from fastroai.viewer.access import Action, Refused
-from fastroai.viewer.visit import PageRoute, Visit
+from fastroai.viewer.visit import Visit
 
 LONGEST: Final = 100_000
 """Most characters of a value that a form offers to change."""
@@ -95,39 +96,87 @@ def _said(quote: Quote | None) -> str:
     return f"It costs at most {most}, and probably about {expected}."
 
 
-def editable(value: JsonValue) -> str:
-    """Return a value as JSON for a form; empty if it is too long to be changed there."""
-    text = json.dumps(value, indent=2, ensure_ascii=False)
+def editable(value: JsonValue, *, as_text: bool = False) -> str:
+    """Return a value as JSON or text for a form; empty if it is too long to be changed there."""
+    text = value if as_text and isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
     return text if len(text) <= LONGEST else ""
 
 
+class NotTaken(Exception):
+    """What somebody wrote into the form of a run could not be taken. The page shows it again."""
+
+    def __init__(self, problem: str, form: FormData) -> None:
+        super().__init__(problem)
+        self.problem, self._form = problem, form
+
+    @property
+    def step(self) -> str:
+        """The step whose form it is; empty for that of the run."""
+        return _text(self._form, "step")
+
+    @property
+    def what(self) -> str:
+        """Which form it is."""
+        return _text(self._form, "what")
+
+    def text(self, name: str) -> str:
+        """What a field had."""
+        return _text(self._form, name)
+
+
 async def resume(visit: Visit) -> Response:
-    """Resume a run in this process, with the inputs of the form."""
+    """Resume a run in this process, with the inputs of the form. Raises `NotTaken`."""
     run, target, form = await _begin(visit, "resume")
-    inputs = _object(form, "inputs")
-    # Only what differs is given anew: inputs with a codec or of another form stay as they are.
-    trace = await visit.site.history.trace(run.run_id)
-    changed = {name: value for name, value in inputs.items() if trace.inputs.get(name) != value}
-    work = target.resume(run.run_id, store=visit.site.store, **({"inputs": changed} if changed else {}))
-    await _start(visit, work, run.run_id, after=run)
+    with _taking(form):
+        options = await _options(visit, run, form)
+        work = target.resume(run.run_id, store=visit.site.store, **options)
+        await _start(visit, work, run.run_id, after=run)
     return visit.go("run", run_id=run.run_id)
 
 
 async def fork(visit: Visit) -> Response:
-    """Begin a new run with the work of this one up to a step, with the inputs or the output of the form."""
+    """Begin a new run with the work of this one up to a step, with the inputs or the output of the form.
+
+    Raises `NotTaken`.
+    """
     run, target, form = await _begin(visit, "fork")
-    step, trace = _text(form, "step"), await visit.site.history.trace(run.run_id)
-    inputs = _object(form, "inputs")
+    step, new_id = _text(form, "step"), f"{run.run_id[:180]}-fork-{secrets.token_hex(4)}"
+    with _taking(form):
+        options = await _options(visit, run, form)
+        match _text(form, "what"):
+            case "output":
+                options["outputs"] = {step: _json(form, "output")}
+            case "text":
+                options["outputs"] = {step: _text(form, "output").replace("\r\n", "\n")}
+            case _:
+                options["at"] = step
+        work = target.fork(run.run_id, new_run_id=new_id, store=visit.site.store, **options)
+        await _start(visit, work, new_id, after=None)
+    return visit.go("run", run_id=new_id)
+
+
+@contextmanager
+def _taking(form: FormData) -> Iterator[None]:
+    """Turn what is wrong with a form, or with a run that begins as it says, into `NotTaken`."""
+    try:
+        yield
+    except FastroAIError as error:
+        raise NotTaken(str(error), form) from error
+    except Refused as error:
+        raise NotTaken(f"{error.title}: {error.reason}", form) from error
+
+
+async def _options(visit: Visit, run: RunSummary, form: FormData) -> dict[str, Any]:
+    """Return the options of a resumed or forked run that the form says. Only what differs is given anew:
+    inputs with a codec or of another form stay as they are.
+    """
+    inputs, budget = _object(form, "inputs"), _text(form, "budget").strip()
+    trace = await visit.site.history.trace(run.run_id)
     changed = {name: value for name, value in inputs.items() if trace.inputs.get(name) != value}
     options: dict[str, Any] = {"inputs": changed} if changed else {}
-    if _text(form, "what") == "output":
-        options["outputs"] = {step: _json(form, "output")}
-    else:
-        options["at"] = step
-    new_id = f"{run.run_id[:180]}-fork-{secrets.token_hex(4)}"
-    work = target.fork(run.run_id, new_run_id=new_id, store=visit.site.store, **options)
-    await _start(visit, work, new_id, after=None)
-    return visit.go("run", run_id=new_id)
+    if budget:
+        options["budget"] = Budget(usd=budget.removeprefix("$").strip())
+    return options
 
 
 async def _begin(visit: Visit, action: Action) -> tuple[RunSummary, Any, FormData]:
@@ -194,9 +243,3 @@ def _object(form: FormData, name: str) -> Mapping[str, JsonValue]:
     if not isinstance(found, dict):
         raise Refused(400, f"The {name} cannot be read", 'They are a JSON object, such as {"text": "..."}.')
     return found
-
-
-ROUTES: Final = (
-    PageRoute("/runs/{run_id}/resume", resume, "resume", ("POST",)),
-    PageRoute("/runs/{run_id}/fork", fork, "fork", ("POST",)),
-)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from starlette.responses import Response
@@ -12,11 +13,12 @@ from starlette.responses import Response
 from fastroai.drawing.svg_style import STYLE
 from fastroai.runtime.facts import Fact
 from fastroai.store.reading.following import FollowedRun
-from fastroai.store.reading.history import RunHistory
+from fastroai.store.reading.history import RunHistory, RunSummary
+from fastroai.store.reading.run_queries import RunQuery
 from fastroai.store.reading.trace import RunTrace
+from fastroai.viewer import run_actions
 from fastroai.viewer.access import Refused
-from fastroai.viewer.run_actions import ROUTES as ACTION_ROUTES
-from fastroai.viewer.run_actions import offer_of
+from fastroai.viewer.run_actions import NotTaken, offer_of
 from fastroai.viewer.run_view import Asked, RunView, row_of
 from fastroai.viewer.step_panel import StepPanel
 from fastroai.viewer.streams import event_stream, version_of
@@ -28,23 +30,43 @@ TICK: Final = 2.0
 """Seconds after which the page of a running run is made again, whatever happens: its bars grow with time."""
 RESTS: Final = 4.0
 """How much longer a stream rests than it takes to make a page, so that large runs leave time for others."""
+CANDIDATES: Final = 20
+"""Runs that are offered to compare with."""
 MOST_DIFFERENCES: Final = 200
 """Rows of a comparison of two runs."""
 
 
-async def show(visit: Visit) -> Response:
-    """Show a run."""
-    view = await _view(visit)
+async def show(visit: Visit, tried: NotTaken | None = None) -> Response:
+    """Show a run; after a form that could not be taken, with what is wrong with it."""
+    view = await _view(visit, "" if tried is None else tried.step)
     live = _live(visit, view)
     stream = visit.url("run_stream", view.asked.query(seen=version_of(live)), run_id=view.run.run_id)
     return visit.page(
         "run.html",
+        status=200 if tried is None else 422,
         view=view,
+        tried=tried,
         live=live,
         stream=stream if view.is_live else None,
-        panel=await _panel(visit, view) if view.asked.step else "",
+        panel=await _panel(visit, view, tried) if view.asked.step else "",
         offer=await offer_of(visit, view.run, view.trace),
     )
+
+
+async def resume(visit: Visit) -> Response:
+    """Resume a run, or show what is wrong with the form."""
+    try:
+        return await run_actions.resume(visit)
+    except NotTaken as tried:
+        return await show(visit, tried)
+
+
+async def fork(visit: Visit) -> Response:
+    """Fork a run, or show what is wrong with the form."""
+    try:
+        return await run_actions.fork(visit)
+    except NotTaken as tried:
+        return await show(visit, tried)
 
 
 async def panel(visit: Visit) -> Response:
@@ -75,8 +97,9 @@ async def diff(visit: Visit) -> Response:
     """Compare a run with another one, side by side."""
     run = await visit.run(visit.param("run_id"))
     wanted = visit.request.query_params.get("with", "").strip()
+    candidates = await _like(visit, run)
     if not wanted:
-        return visit.page("diff.html", run=run, other=None, differences=(), sides=())
+        return visit.page("diff.html", run=run, other=None, candidates=candidates, differences=(), sides=())
     other = await visit.run(wanted)
     history = visit.site.history
     first, second = [(await history.trace(one.run_id)).redacted() for one in (run, other)]
@@ -84,10 +107,18 @@ async def diff(visit: Visit) -> Response:
         "diff.html",
         run=run,
         other=other,
+        candidates=candidates,
         differences=first.diff(second)[: MOST_DIFFERENCES + 1],
         most=MOST_DIFFERENCES,
         sides=[RunView(one, trace, Asked()) for one, trace in ((run, first), (other, second))],
     )
+
+
+async def _like(visit: Visit, run: RunSummary) -> Sequence[RunSummary]:
+    """Return the newest other runs of the same pipeline."""
+    query = RunQuery(pipeline=run.pipeline, tenants=visit.visitor.tenants)
+    page = await visit.site.history.page(query, limit=CANDIDATES + 1)
+    return [one for one in page.items if one.run_id != run.run_id][:CANDIDATES]
 
 
 async def drawing_style(visit: Visit) -> Response:
@@ -95,10 +126,11 @@ async def drawing_style(visit: Visit) -> Response:
     return Response(STYLE, media_type="text/css")
 
 
-async def _view(visit: Visit) -> RunView:
+async def _view(visit: Visit, step: str = "") -> RunView:
     run = await visit.run(visit.param("run_id"))
     trace = (await visit.site.history.trace(run.run_id)).redacted()
-    return RunView(run, trace, Asked.of(visit.request.query_params))
+    asked = Asked.of(visit.request.query_params)
+    return RunView(run, trace, replace(asked, step=step) if step else asked)
 
 
 def _live(visit: Visit, view: RunView) -> str:
@@ -106,13 +138,13 @@ def _live(visit: Visit, view: RunView) -> str:
     return visit.render("run_live.html", view=view)
 
 
-async def _panel(visit: Visit, view: RunView) -> str:
+async def _panel(visit: Visit, view: RunView, tried: NotTaken | None = None) -> str:
     row = row_of(view.trace, view.asked.step)
     if row is None:
         missing = Refused(404, "There is no such step", "The run has not come to it, or it has another name.")
         return visit.render("stopped.html", refused=missing)
     offer = await offer_of(visit, view.run, view.trace)
-    return visit.render("step.html", view=view, step=StepPanel(view, row), offer=offer)
+    return visit.render("step.html", view=view, step=StepPanel(view, row), offer=offer, tried=tried)
 
 
 async def _growing(history: RunHistory, run_id: str) -> AsyncGenerator[RunTrace]:
@@ -154,5 +186,6 @@ ROUTES: Final = (
     PageRoute("/runs/{run_id}/step", panel, "run_step"),
     PageRoute("/runs/{run_id}/diff", diff, "run_diff"),
     PageRoute("/stream/runs/{run_id}", stream, "run_stream"),
-    *ACTION_ROUTES,
+    PageRoute("/runs/{run_id}/resume", resume, "resume", ("POST",)),
+    PageRoute("/runs/{run_id}/fork", fork, "fork", ("POST",)),
 )

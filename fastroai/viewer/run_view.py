@@ -202,6 +202,11 @@ class RunView:
         return is_sealed_definition(self.trace.opened.definition)
 
     @property
+    def has_output(self) -> bool:
+        """Whether the run gave an output."""
+        return self.run.status == "finished" and self.trace.output is not None
+
+    @property
     def is_live(self) -> bool:
         """Whether something of it can still change by itself."""
         return self.run.status in ("running", "paused", "interrupted")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
-from typing import Final
+from typing import Final, Literal
 
 from pydantic import JsonValue
 
@@ -89,9 +89,18 @@ class StepPanel:
     @cached_property
     def attempts(self) -> Sequence[StepAttempt]:
         """The attempts at the step, the last ones if there were many."""
+        return self._all_attempts[-MOST_ATTEMPTS:]
+
+    @property
+    def attempts_before(self) -> int:
+        """Number of earlier attempts, which are left out."""
+        return len(self._all_attempts) - len(self.attempts)
+
+    @cached_property
+    def _all_attempts(self) -> Sequence[StepAttempt]:
         if self.row.kind != "step":
             return ()
-        return [one for one in self._trace.attempts if one.place == self.row.place][-MOST_ATTEMPTS:]
+        return [one for one in self._trace.attempts if one.place == self.row.place]
 
     @property
     def inputs(self) -> Mapping[str, JsonValue]:
@@ -119,9 +128,9 @@ class StepPanel:
     @property
     def failures(self) -> Iterator[tuple[int, facts.FailureFacts]]:
         """The failures of its attempts, with their numbers."""
-        for attempt in self.attempts:
+        for number, attempt in enumerate(self.attempts, self.attempts_before + 1):
             if attempt.failure is not None:
-                yield attempt.attempt, attempt.failure
+                yield number, attempt.failure
         if self._ended is not None and self._ended.failure is not None:
             yield self._ended.attempt, self._ended.failure
 
@@ -191,8 +200,13 @@ class StepPanel:
 
     @property
     def editable_output(self) -> str:
-        """The output as JSON for a form; empty if it is too long to be changed there."""
-        return editable(self.output)
+        """The output for a form: text as it is, else JSON; empty if it is too long to be changed there."""
+        return editable(self.output, as_text=self.output_form == "text")
+
+    @property
+    def output_form(self) -> Literal["text", "output"]:
+        """How the form of the output has it: as `text`, or as JSON."""
+        return "text" if isinstance(self.output, str) and self.output else "output"
 
     @property
     def fork_at(self) -> str | None:

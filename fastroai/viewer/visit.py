@@ -32,6 +32,8 @@ class Site:
     """What all pages of one viewer share."""
 
     store: RunStore
+    place: str
+    """Where the store is, for people: its path or URL, without a password."""
     codec: PayloadCodec | None
     book: SpendBook | None
     """The spend limits; `None` if no store of them was given."""
@@ -106,7 +108,7 @@ class Visit:
         """Return a run that the visitor may see. Raises as `RunHistory.summary`; others are not found."""
         found = await self.site.history.summary(run_id)
         if not self.visitor.sees(found.tenant):
-            raise RunNotFound(run_id, repr(self.site.store))
+            raise RunNotFound(run_id, self.site.place)
         return found
 
 

@@ -26,10 +26,11 @@ from fastroai.runtime.facts import (
 )
 from fastroai.runtime.labels import Labels
 from fastroai.steps.durability import failure_facts
+from fastroai.store.reading.run_quality import QualityOnRecord
 from fastroai.store.reading.run_spending import SpendingOnRecord
 from fastroai.store.record.entries import RunHeader, locate
 from fastroai.store.record.entry_sizes import entry_for
-from fastroai.store.record.headers import FoundHeader, log_key, read_header, read_log_from
+from fastroai.store.record.headers import FoundHeader, log_key, read_header, read_log_from, totals_of
 from fastroai.store.record.memo import Memo
 from fastroai.store.record.payloads import seal_text
 from fastroai.store.record.runs import append_own, begin_record, change_header, halted_no_longer, new_header
@@ -283,19 +284,20 @@ class StoredFlows:
         ended = flow.recorded.ended
         why = None if ended is None else ended.failure
         is_paused = ended is not None and ended.status == "paused"
-        is_over = ended is not None and not is_paused
-        spent = SpendingOnRecord(flow.recorded.entries) if is_over else None
-        return replace(
+        header = replace(
             found.header if is_paused else halted_no_longer(found.header),
             status="running" if ended is None else ended.status,
             owner=None,
             lease_until=None,
             error=None if why is None else f"{why.error_type}: {seal_text(why.message, self.keeper.codec)}",
             questions=flow.questions if ended is None or is_paused else (),
-            spent=None if spent is None else spent.spent(tenant=found.header.tenant, tags=found.header.tags),
             log_revision=flow.revision,
             updated_at=found.now,
         )
+        if ended is None or is_paused:
+            return header
+        facts = flow.recorded.entries
+        return replace(header, **totals_of(header, ended, SpendingOnRecord(facts), QualityOnRecord(facts)))
 
 
 def _with_failure(fact: RunFinished) -> RunFinished:

@@ -12,7 +12,17 @@ import pytest
 from support.viewed_runs import Decision, asked, asking, failed, look_up
 from support.viewing import HOSTILE, LABEL, TOKEN, csrf_of, signed_in
 
-from fastroai import Inbox, MemoryRunStore, Pipeline, PipelineConfig, RunHistory, SpendLimit, SQLiteRunStore
+from fastroai import (
+    Inbox,
+    MemoryRunStore,
+    Pipeline,
+    PipelineConfig,
+    RunHistory,
+    SpendLimit,
+    SQLiteRunStore,
+    StepContext,
+    step,
+)
 from fastroai.errors import SpendLimitExceeded
 from fastroai.store import MemorySpendStore
 from fastroai.usage import SpendBook
@@ -253,14 +263,44 @@ async def test_spending_is_that_of_the_read_model_and_limits_say_what_is_left() 
             ("tag", "eu"),
         ):
             page = await told(browser, "/spending", by=by)
-            assert re.search(rf"<td><bdi>{name}</bdi></td><td class=\"num\">\$0.0250<", page)
-        assert re.search(r"<dt>Cost</dt><dd>\$0.0250</dd>", page)
-        assert re.search(r">\$0.0250</td><td class=\"num\">\$0.00</td><td class=\"num\">\$0.0150<", page)
+            assert re.search(rf"<td><bdi>{name}</bdi></td><td class=\"num\">\$0.025<", page)
+        assert re.search(r"<dt>Cost</dt><dd>\$0.025</dd>", page)
+        assert re.search(r">\$0.025</td><td class=\"num\">\$0.00</td><td class=\"num\">\$0.015<", page)
         assert "a large order" in page
         assert "too much" in page.partition("Stopped by a budget or limit")[2]
         assert "No store of spend limits" not in page
         for query in ({"by": "colour"}, {"period": "x"}):
             assert (await browser.get("/spending", params=query)).status_code == 400
+
+
+async def test_the_list_tells_the_quality_of_runs_that_finished_and_what_of_their_cost_is_unknown() -> None:
+    @step(on_error="continue")
+    async def fails(ctx: StepContext) -> str:
+        raise ValueError("no")
+
+    @step
+    async def costs(ctx: StepContext) -> str:
+        async with ctx.spend("0.02"):
+            return "sent, and no bill came"
+
+    store = MemoryRunStore()
+    await Pipeline("p", {"look up": look_up}).execute(run_id="clean", store=store)
+    steps = {"fails": fails, "costs": costs}
+    await Pipeline("p", steps, output_step="costs").execute(run_id="degraded", store=store)
+    await asked(store, asking(bool), "paused")
+    summaries = {run.run_id: run for run in await RunHistory(store).list()}
+    assert {run_id: run.quality for run_id, run in summaries.items()} == {
+        "clean": "clean",
+        "degraded": "degraded",
+        "paused": None,
+    }
+    for run_id, run in summaries.items():
+        trace = await store.trace(run_id)
+        assert (trace.quality, trace.usage.cost_complete) == (run.quality, run.cost_complete)
+    async with signed_in(viewer(store, token=TOKEN)) as browser:
+        rows = (await told(browser, "/runs", sort="started")).split("<tr")
+        (degraded,) = (row for row in rows if ">degraded</a>" in row or "<bdi>degraded" in row)
+        assert ('quality">degraded<' in degraded, ">unknown<" in degraded) == (True, True)
 
 
 # --- actions ---

@@ -192,6 +192,34 @@ async def test_a_run_is_resumed_with_other_inputs(failed: MemoryRunStore) -> Non
         assert "An earlier process did this. Its result was kept" in first
 
 
+async def test_what_is_wrong_with_a_resume_is_told_in_its_place_and_what_was_written_stays(
+    failed: MemoryRunStore,
+) -> None:
+    async with signed_in(viewer(failed, token=TOKEN, runs=[waiting()])) as browser:
+        form = {"csrf": await csrf_of(browser), "inputs": '{"ready": true}', "budget": "much"}
+        answer = await browser.post("/runs/w/resume", data=form)
+        text = unescape(answer.text)
+        assert (answer.status_code, "Not resumed" in text, 'value="much"' in text) == (422, True, True)
+        assert '{"ready": true}</textarea>' in text
+        assert (await failed.trace("w")).status == "failed"
+        assert (await browser.post("/runs/w/resume", data={**form, "budget": "$0.50"})).status_code == 303
+        async for _ in RunHistory(failed).follow("w"):
+            pass
+        assert (await failed.trace("w")).status == "finished"
+
+
+async def test_a_run_shows_what_it_was_given_and_gave_and_the_runs_to_compare_it_with(
+    failed: MemoryRunStore,
+) -> None:
+    await waiting().execute({"ready": True}, run_id="went", store=failed, tenant="acme")
+    async with signed_in(viewer(failed, token=TOKEN)) as browser:
+        text = unescape((await browser.get("/runs/went")).text)
+        assert ("<h2>Inputs</h2>" in text, '"ready": true' in text) == (True, True)
+        assert '<h2>Output</h2><pre tabindex="0">went</pre>' in text
+        assert "<h2>Output</h2>" not in (await browser.get("/runs/w")).text
+        assert 'href="/runs/went/diff?with=w"' in (await browser.get("/runs/went/diff")).text
+
+
 async def test_a_run_is_forked_with_another_output(failed: MemoryRunStore) -> None:
     async with signed_in(viewer(failed, token=TOKEN, runs=[waiting()])) as browser:
         form = {"csrf": await csrf_of(browser), "step": "second", "what": "output", "output": '"by hand"'}
@@ -207,21 +235,22 @@ async def test_a_run_is_forked_with_another_output(failed: MemoryRunStore) -> No
 
 
 @pytest.mark.parametrize(
-    ("given", "status", "told"),
+    ("given", "told"),
     [
-        ({"inputs": "{ready"}, 400, "It is not JSON"),
-        ({"inputs": "[1]"}, 400, "They are a JSON object"),
-        ({"what": "output", "output": ""}, 400, "It is not JSON"),
-        ({"step": "nothing"}, 400, "nothing"),
+        ({"inputs": "{ready"}, "It is not JSON"),
+        ({"inputs": "[1]"}, "They are a JSON object"),
+        ({"what": "output", "output": ""}, "It is not JSON"),
+        ({"budget": "a lot"}, "a lot"),
+        ({"step": "nothing"}, "nothing"),
     ],
 )
 async def test_a_fork_that_cannot_be_says_why(
-    failed: MemoryRunStore, given: dict[str, str], status: int, told: str
+    failed: MemoryRunStore, given: dict[str, str], told: str
 ) -> None:
     async with signed_in(viewer(failed, token=TOKEN, runs=[waiting()])) as browser:
         form = {"csrf": await csrf_of(browser), "step": "second", **given}
         answer = await browser.post("/runs/w/fork", data=form)
-        assert (answer.status_code, told in unescape(answer.text)) == (status, True)
+        assert (answer.status_code, told in unescape(answer.text)) == (422, True)
         assert [run.run_id for run in await RunHistory(failed).list()] == ["w"]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -151,8 +150,15 @@ async def test_a_running_run_moves_while_it_is_looked_at(browser: BrowserThread,
 def test_a_run_is_forked_with_the_output_that_somebody_writes(browser: BrowserThread, address: str) -> None:
     def act(page: Page) -> None:
         opened(page, address, "/runs/desk?step=first")
-        assert page.locator("textarea[name=output]").input_value() == '"quick"'
-        page.fill("textarea[name=output]", json.dumps("slow"))
+        assert page.locator("textarea[name=output]").input_value() == "quick"
+        page.fill("textarea[name=inputs]", "{word")
+        page.click("text=Run it again from here")
+        page.locator("#panel [role=alert]", has_text="It is not JSON").wait_for()
+        assert page.locator("textarea[name=inputs]").first.input_value() == "{word", (
+            "what was written is kept"
+        )
+        assert page.evaluate("location.pathname") == "/runs/desk", "a reload sends nothing again"
+        page.fill("textarea[name=output]", "slow")
         page.click("text=Go on with another output")
         page.wait_for_selector("[data-status=finished]")
         assert "desk-fork-" in page.url

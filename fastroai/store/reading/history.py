@@ -36,6 +36,7 @@ from fastroai.store.reading.index import (
 )
 from fastroai.store.reading.reads_runs import read_trace
 from fastroai.store.reading.run_index import Doomed, FoundRun, indexes_runs
+from fastroai.store.reading.run_quality import Quality
 from fastroai.store.reading.run_queries import PAGE, Cursor, Page, Place, RunQuery, check_page, check_state
 from fastroai.store.record.entries import RunHeader, RunState
 from fastroai.store.record.headers import (
@@ -85,6 +86,10 @@ class RunSummary:
     """Requests that ended unbilled: refused by the provider, or never sent."""
     cost_usd: Decimal = Decimal(0)
     """Known cost in US dollars, as of `updated_at`."""
+    cost_complete: bool = True
+    """Whether `cost_usd` is the whole cost: no request is unpriced or unmeasured."""
+    quality: Quality | None = None
+    """`degraded` if something failed or was answered in part, and it went on; `None` unless it finished."""
     owner: str | None = None
     """The process that runs it, or that did when it died."""
     lease_until: datetime | None = None
@@ -112,6 +117,8 @@ class RunSummary:
             requests=header.requests,
             failed_requests=header.failed_requests,
             cost_usd=header.cost_usd,
+            cost_complete=header.cost_complete,
+            quality=header.quality,
             owner=header.owner,
             lease_until=header.lease_until,
             error=header.error,

@@ -76,6 +76,11 @@ class SpendingOnRecord:
         charge.record = record
         charge.has_ended = charge.has_ended or isinstance(entry, facts.Ends)
 
+    @property
+    def records(self) -> list[RequestRecord]:
+        """What was spent, as far as is known by now."""
+        return [charge.record for charge in self._charges]
+
     def parts(
         self,
         *,

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from pydantic import JsonValue
 from pydantic_core import from_json, to_json
@@ -16,6 +16,7 @@ from fastroai.places import is_in, quoted, step_name, without_attempts
 from fastroai.records import CallRecord, RequestRecord, Usage
 from fastroai.runtime import facts
 from fastroai.store.reading.explanation import explain
+from fastroai.store.reading.run_quality import Quality, QualityOnRecord
 from fastroai.store.reading.step_summaries import StepSummary, summarize
 from fastroai.store.reading.trace_diff import Difference, TraceFacts, differences
 from fastroai.store.record.attempts import Attempts, StepAttempt
@@ -165,14 +166,11 @@ class RunTrace:
         return "running" if self.ended is None else self.ended.status
 
     @property
-    def quality(self) -> Literal["clean", "degraded"] | None:
+    def quality(self) -> Quality | None:
         """`degraded` if something failed or was answered in part, and it went on; `None` until it ends."""
         if self.status != "finished":
             return None
-        finished = (one.degraded for one in self.entries if isinstance(one, facts.StepFinished))
-        failed = any(step.status == "failed" and step.depth == 0 for step in self.steps)
-        doubtful = any(record.is_doubtful for record in self.records)
-        return "degraded" if failed or doubtful or any(finished) else "clean"
+        return QualityOnRecord(self.entries).quality(self.records)
 
     @property
     def failure(self) -> facts.FailureFacts | None:

@@ -15,6 +15,7 @@ from pydantic_core import from_json, to_json
 from fastroai.errors import RunCorrupt
 from fastroai.runtime.facts import FORMAT, Fact, Part, RunStarted, RunStatus, UnknownFact
 from fastroai.runtime.kinds import fact_class
+from fastroai.store.reading.run_quality import Quality
 from fastroai.store.reading.run_spending import Spent
 from fastroai.store.record.checksums import with_checksum, without_checksum
 from fastroai.store.record.formats import check_format_in, in_this_format
@@ -138,8 +139,12 @@ class RunHeader:
     output_tokens: int = 0
     cost_usd: Decimal = Decimal(0)
     """Known cost so far, in US dollars, as of `updated_at`."""
+    cost_complete: bool = True
+    """Whether `cost_usd` is the whole cost."""
     spent: Spent | None = None
     """All that the run has spent, part by part; `None` while it goes on, and if only the log has that."""
+    quality: Quality | None = None
+    """Whether something failed although the run finished; `None` if it did not finish."""
     error: str | None = None
     forked_from: str | None = None
     tags: tuple[str, ...] = ()

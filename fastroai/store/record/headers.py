@@ -22,8 +22,10 @@ from fastroai.errors import (
     RunNotFound,
 )
 from fastroai.records import Usage
-from fastroai.runtime.facts import FORMAT, Fact
+from fastroai.runtime.facts import FORMAT, Fact, RunFinished
 from fastroai.runtime.owner import is_dead, shares_steady_clock, steady_seconds
+from fastroai.store.reading.run_quality import QualityOnRecord
+from fastroai.store.reading.run_spending import SpendingOnRecord
 from fastroai.store.record.checksums import with_checksum, without_checksum
 from fastroai.store.record.entries import RunHeader, RunState, entry_in_store, located
 from fastroai.store.record.formats import check_format, check_format_in
@@ -136,6 +138,17 @@ def spending_of(usage: Usage) -> dict[str, Any]:
         "input_tokens": usage.input_tokens,
         "output_tokens": usage.output_tokens,
         "cost_usd": usage.cost_usd,
+        "cost_complete": usage.cost_complete,
+    }
+
+
+def totals_of(
+    header: RunHeader, ended: RunFinished, spending: SpendingOnRecord, quality: QualityOnRecord
+) -> dict[str, Any]:
+    """Return the fields of a header that tell what is on record of a whole run, which has ended."""
+    return {
+        "spent": spending.spent(tenant=header.tenant, tags=header.tags),
+        "quality": quality.quality(spending.records) if ended.status == "finished" else None,
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from contextvars import Context
 from typing import Final, Literal, TypeVar
@@ -20,6 +20,7 @@ from fastroai.runtime import backoff_delay
 from fastroai.runtime.concurrency.tasks import end_task
 from fastroai.runtime.concurrency.wakeup import running_loop
 from fastroai.runtime.facts import Fact, QuestionAsked, WaitStarted
+from fastroai.store.reading.run_quality import QualityOnRecord
 from fastroai.store.reading.run_spending import SpendingOnRecord
 from fastroai.store.record.entry_sizes import entry_for
 from fastroai.store.record.packed import PackedFacts
@@ -57,11 +58,11 @@ class Journal:
         revision: int,
         durability: Durability = "sync",
         codec: PayloadCodec | None = None,
-        spending: SpendingOnRecord | None = None,
+        before: Iterable[Fact] = (),
     ) -> None:
         """`key` is the key of the log. `codec` seals texts and names here; payloads are sealed already.
 
-        `spending` is that of the entries before.
+        `before` are the facts that earlier processes have put on record.
         """
         self._store, self._run_id, self._key = store, run_id, key
         self._largest = largest_value(store)
@@ -69,8 +70,10 @@ class Journal:
         self._loop = asyncio.get_running_loop()
         self.entries = PackedFacts()
         """The facts that this process has added."""
-        self.spending = SpendingOnRecord() if spending is None else spending
-        """The spending of the whole run: what was on record before this process, and what it has added."""
+        self.spending, self.quality = SpendingOnRecord(), QualityOnRecord()
+        """What the whole run has spent, and how it went: before this process, and in it."""
+        for entry in before:
+            self._count(entry)
         self.halting: dict[int, QuestionAsked | WaitStarted] = {}
         """The questions and waits of steps among these facts, each by its number among them, from 1."""
         self._checked: tuple[Fact, bytes] | None = None
@@ -214,10 +217,14 @@ class Journal:
             return
         self._waiting.append(stored)
         self.entries.append(entry)
-        self.spending.read(entry)
+        self._count(entry)
         self._added += 1
         if isinstance(entry, QuestionAsked | WaitStarted):
             self.halting[self._added] = entry
+
+    def _count(self, entry: Fact) -> None:
+        self.spending.read(entry)
+        self.quality.read(entry)
 
     def _check(self) -> None:
         if self._failure is not None:

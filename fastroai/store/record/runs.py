@@ -35,7 +35,6 @@ from fastroai.store.open_questions import positions_of
 from fastroai.store.reading.as_json import as_told
 from fastroai.store.reading.index import add_to_index, in_any_order, leave_index, remove_from_index
 from fastroai.store.reading.run_index import Begun, IndexesRuns, indexes_runs
-from fastroai.store.reading.run_spending import SpendingOnRecord, Spent
 from fastroai.store.record.declarations import OnChanged
 from fastroai.store.record.entries import (
     RunHeader,
@@ -57,6 +56,7 @@ from fastroai.store.record.headers import (
     read_log,
     replace_header,
     spending_of,
+    totals_of,
 )
 from fastroai.store.record.journal import Durability, Journal, patiently
 from fastroai.store.record.memo import Memo
@@ -122,9 +122,9 @@ class DurableRun:
         """Return the fields of the header that say how far the run is."""
         return {**spending_of(usage), "log_revision": self.journal.revision}
 
-    def _spent(self) -> Spent | None:
-        """Return all that the run has spent by what is on record, here and in earlier processes."""
-        return self.journal.spending.spent(tenant=self.header.tenant, tags=self.header.tags)
+    def _totals(self, ended: RunFinished) -> dict[str, Any]:
+        """Return the fields of the header that say what is on record of the whole run."""
+        return totals_of(self.header, ended, self.journal.spending, self.journal.quality)
 
     async def check_held(self) -> None:
         """Make sure that this process still has the run, before anything happens outside of it.
@@ -294,7 +294,7 @@ class DurableRun:
                 owner=None,
                 lease_until=None,
                 **self._progress(usage),
-                spent=self._spent(),
+                **self._totals(ended),
                 error=None if why is None else f"{why.error_type}: {seal_text(why.message, self.codec)}",
                 **waits,
             )
@@ -519,7 +519,16 @@ async def foresee(store: RunStore, found: FoundHeader) -> None:
 
 def halted_no_longer(header: RunHeader) -> RunHeader:
     """Return a header without waits and without a sum, for a paused run that goes on."""
-    return replace(header, status="running", error=None, questions=(), receives=(), due_at=None, spent=None)
+    return replace(
+        header,
+        status="running",
+        error=None,
+        questions=(),
+        receives=(),
+        due_at=None,
+        spent=None,
+        quality=None,
+    )
 
 
 def _journal(
@@ -537,7 +546,7 @@ def _journal(
         revision=revision,
         durability=durability,
         codec=codec,
-        spending=SpendingOnRecord(recorded.entries),
+        before=recorded.entries,
     )
 
 

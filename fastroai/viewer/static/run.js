@@ -8,6 +8,10 @@
   let chosen = new URL(location).searchParams.get("step") || "";
   let returnTo = null;
 
+  if (location.pathname !== new URL(live.dataset.page, location).pathname) {
+    history.replaceState(null, "", live.dataset.page); // the answer to a form: a reload must not send it again
+  }
+
   const canvas = () => document.getElementById("canvas");
   const picture = () => canvas()?.querySelector("svg");
   const key = () => `fastroai-view-${canvas()?.dataset.run}`;
