@@ -15,7 +15,7 @@ from rich.panel import Panel
 from rich.table import Table
 
 from demo import offline
-from fastroai import Budget, CostBudgetExceeded, Inbox, RunHistory, SQLiteRunStore, format_cost
+from fastroai import Budget, CostBudgetExceeded, Inbox, RunHistory, SQLiteRunStore
 from fastroai.testing import ModelServer
 
 FOLDER = Path(__file__).parents[2] / "out" / "demo"
@@ -71,9 +71,7 @@ async def story(server: ModelServer) -> int:
     beside = Table.grid(expand=True, padding=(0, 1))
     beside.add_row(Panel(ticket, title="ticket"), Panel(result.output or "", title="reply"))
     console.print(beside)
-    console.print(
-        f"{result.usage.request_count} requests, {format_cost(result.usage)}: ${result.usage.cost_usd}\n"
-    )
+    console.print(f"{result.usage.request_count} requests, exactly ${result.usage.cost_usd}\n")
 
     act(2, "A budget stops before the request that would cross it")
     before = server.ledger.totals().requests
@@ -116,11 +114,15 @@ async def story(server: ModelServer) -> int:
         usage = row.usage
         served = [entry for entry in server.ledger.billed if str(row.model).endswith(f":{entry.model}")]
         tokens = sum(entry.usage.input_tokens + entry.usage.output_tokens for entry in served)
-        cut = f"; {usage.unmeasured_requests} cut off, at its bound" if usage.unmeasured_requests else ""
         console.print(
-            f"{row.model}: {usage.request_count} of {len(served)} requests, "
-            f"{usage.total_tokens:,} of {tokens:,} tokens, ${usage.cost_usd}{cut}"
+            f"{row.model}: ${usage.cost_usd} for {usage.request_count} requests and {usage.total_tokens:,} "
+            f"tokens; the server counts {len(served)} and {tokens:,}"
         )
+        if usage.unmeasured_requests:
+            console.print(
+                f"  [dim]the other {tokens - usage.total_tokens:,} tokens are of the request that the kill "
+                "cut off: no answer came, so budgets count the most that it can have cost[/]"
+            )
     console.print()
     await store.aclose()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
@@ -19,6 +20,7 @@ from fastroai.usage import format_cost
 _TEMPLATES: Final = Path(__file__).parent / "templates"
 _SEALED: Final = re.compile(r'\{\s*"\$sealed":\s*"[^"]*"\s*\}')
 """A value that went through a codec, as JSON."""
+_HASH: Final = re.compile(r"\b[0-9a-f]{64}\b")
 _LONGEST: Final = 20_000
 """Most characters of one value on a page."""
 
@@ -34,7 +36,16 @@ def environment() -> Environment:
     )
     made.filters["safe_part"] = Markup  # of what these templates have made already
     made.filters.update(
-        key=key, shown=shown, short=short, cost=format_cost, number=number, moment=moment, iso=iso, took=took
+        key=key,
+        asked=asked,
+        hashes=hashes,
+        shown=shown,
+        short=short,
+        cost=format_cost,
+        number=number,
+        moment=moment,
+        iso=iso,
+        took=took,
     )
     return made
 
@@ -57,6 +68,17 @@ def short(value: object, limit: int = 80) -> str:
     text = _text(value)
     line = " ".join(plain(text[: 4 * limit]).split())
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
+def asked(question: object) -> object:
+    """Return what a question says to a person: of a gate, what it decides."""
+    intent = question.get("intent") if isinstance(question, Mapping) else None
+    return intent or question
+
+
+def hashes(text: str) -> str:
+    """Return a text with the beginnings of the hashes in it: that they differ is all that they say."""
+    return _HASH.sub(lambda found: f"{found[0][:8]}…", text)
 
 
 def _text(value: object, indent: int | None = None) -> str:
@@ -87,6 +109,8 @@ def took(length: timedelta | None) -> str:
     if length is None:
         return ""
     seconds = length.total_seconds()
+    if seconds < 0.001:
+        return "< 1 ms"
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 60:
