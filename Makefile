@@ -14,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE =
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tickets desk view browser test quick check lint types types-pyright unit coverage single core test-pythons test-versions money lock bench docs format fuzz stress kill-sweep faults chaos web-soak endurance power-loss promises record clean
+.PHONY: help demo tickets desk view browser test quick check lint types types-pyright unit coverage single core test-pythons test-versions money lock bench docs format fuzz stress kill-sweep faults chaos web-soak viewer-soak endurance power-loss promises record clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -159,6 +159,9 @@ chaos: $(VENV)/dev.stamp ## agents of all kinds at once with faults and cancella
 
 web-soak: $(VENV)/dev.stamp ## 200 runs over HTTP, whose clients leave and come back while processes are killed; RUNS=50 for less
 	FASTROAI_WEB_RUNS=$(or $(RUNS),200) $(BIN)/python -m pytest tests/web/test_reconnects.py -o timeout=0 -q
+
+viewer-soak: $(VENV)/dev.stamp ## the viewer with 10,000 runs, a run of 1,000 steps, and 50 people who look at them
+	FASTROAI_VIEWER_SOAK=1 $(BIN)/python -m pytest tests/viewer/test_many.py -o timeout=0 -q -s
 
 endurance: $(VENV)/dev.stamp ## an hour of 100 runs a second, which must leave nothing behind; MINUTES=5 RATE=50 for less
 	$(BIN)/python tests/durability/endurance.py $(or $(MINUTES),60) $(or $(RATE),100) $(or $(PROCESSES),$(shell nproc))

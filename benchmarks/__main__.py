@@ -20,6 +20,7 @@ from benchmarks import (
     run_stores,
     spending,
     startup,
+    viewer,
     web,
     workflow_specs,
     workflows,
@@ -47,6 +48,7 @@ async def main(words: list[str]) -> None:
         workflow_specs,
         workflows,
         web,
+        viewer,
     )
     for benchmark in (benchmark for module in modules for benchmark in module.BENCHMARKS):
         name = f"{benchmark.__module__.removeprefix('benchmarks.')}.{benchmark.__name__}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 from collections.abc import Callable, Collection, Coroutine, Iterable
 from os import PathLike
@@ -114,7 +115,9 @@ def viewer(
 
 def _place_of(store: RunStoreLike) -> str:
     if not isinstance(store, str | PathLike):
-        return repr(store)
+        told = repr(store)  # such as SQLiteRunStore('runs.db')
+        found = re.match(r"\W?\w+\W'(.+?)'", told)
+        return found[1] if found else told
     return Address(str(store)).shown if "://" in str(store) else str(store)
 
 

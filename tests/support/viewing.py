@@ -103,6 +103,12 @@ class BrowserThread:
         return self.pool.submit(look).result(PATIENCE * 2)
 
 
+def keep_picture(page: Page, name: str) -> None:
+    """Keep a picture of a page in the folder that `FASTROAI_SHOTS` names, if it names one."""
+    if folder := os.environ.get("FASTROAI_SHOTS"):
+        page.screenshot(path=f"{folder}/{name}.png", full_page=True)
+
+
 def chromium() -> str | None:
     """The Chromium that the tests use: `CHROMIUM`, else an installed one."""
     named = os.environ.get("CHROMIUM")

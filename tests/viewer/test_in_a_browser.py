@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.viewed_runs import Decision, asked, asking, failed, look_up
-from support.viewing import TOKEN, BrowserThread, served
+from support.viewing import TOKEN, BrowserThread, keep_picture, served
 
 from fastroai import Inbox, Pipeline, PipelineConfig, RunHistory, SpendLimit, SQLiteRunStore
 from fastroai.store import SQLiteSpendStore
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
 
 AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text()
 PAGES = ("/runs", "/spending?by=model", "/people", "/people/order:{question}", "/runs/order", "/runs/nope")
-SHOTS = os.environ.get("FASTROAI_SHOTS")
-"""A folder in which pictures of the pages are kept."""
 
 
 @pytest.fixture(scope="module")
@@ -80,9 +77,8 @@ def test_axe_finds_nothing_and_no_page_is_wider_than_its_screen(
             told = [(one["id"], [node["html"][:200] for node in one["nodes"]]) for one in found]
             assert told == [], path
             assert page.evaluate("document.documentElement.scrollWidth") <= width, path
-            if SHOTS is not None:
-                name = path.strip("/").replace("/", "-").partition("?")[0].partition(":")[0]
-                page.screenshot(path=f"{SHOTS}/{name}-{width}-{scheme}.png", full_page=True)
+            name = path.strip("/").replace("/", "-").partition("?")[0].partition(":")[0]
+            keep_picture(page, f"{name}-{width}-{scheme}")
 
     browser.run(look, viewport={"width": width, "height": 900}, color_scheme=scheme)
 

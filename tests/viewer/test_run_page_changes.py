@@ -82,7 +82,7 @@ async def test_the_stream_sends_the_page_when_something_has_happened(
                 gate.open.set()
                 assert 'data-status="finished"' in await found(lines, 'data-status="finished"')
                 await RunHistory(store).delete("g")
-                assert "There is no such run" in await found(lines, "<h2>")
+                assert "There is no such run" in await found(lines, "There is no such run")
 
 
 async def found(lines: AsyncIterator[str], text: str) -> str:

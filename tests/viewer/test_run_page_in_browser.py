@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 from support.seen_runs import desk, make_runs
-from support.viewing import LABEL, TOKEN, BrowserThread, served
+from support.viewing import LABEL, TOKEN, BrowserThread, keep_picture, served
 
 from fastroai import Pipeline, SQLiteRunStore, StepContext, step
 from fastroai.viewer import viewer
@@ -83,10 +83,10 @@ def test_the_drawing_can_be_moved_and_what_is_nested_opens_in_it(
 def test_everybody_can_use_it(browser: BrowserThread, address: str, width: int, scheme: str) -> None:
     def act(page: Page) -> None:
         page.goto(f"{address}/?token={TOKEN}")
-        for path in (
-            "/runs/essay?step=review&open=review",
-            f"/runs/{quoted(LABEL)}?step=fails",
-            "/runs/desk/diff?with=essay",
+        for name, path in (
+            ("graph", "/runs/essay?step=review&open=review"),
+            ("hostile", f"/runs/{quoted(LABEL)}?step=fails"),
+            ("diff", "/runs/desk/diff?with=essay"),
         ):
             page.goto(address + path)
             page.evaluate(AXE)
@@ -96,6 +96,7 @@ def test_everybody_can_use_it(browser: BrowserThread, address: str, width: int, 
             ]
             assert told == [], path
             assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+            keep_picture(page, f"{name}-{width}-{scheme}")
 
     browser.run(act, viewport={"width": width, "height": 900}, color_scheme=scheme, bypass_csp=True)
 
