@@ -11,7 +11,6 @@ import ast
 import doctest
 import importlib
 import inspect
-import io
 import json
 import linecache
 import logging
@@ -20,13 +19,12 @@ import re
 import subprocess
 import sys
 import textwrap
-import types
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from page_scripts import INCLUDE, Script, blocks_of
 
 import fastroai
 from fastroai import errors
@@ -38,62 +36,6 @@ PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
 EXAMPLES = sorted(path for path in (ROOT / "examples").iterdir() if not path.name.startswith(("_", ".")))
 
 # --- the code of pages ---
-
-
-@dataclass(frozen=True)
-class Block:
-    kind: str
-    """`python`, `text` or `hidden`."""
-    code: str
-    line: int
-    """The line of the page where it starts."""
-    follows: bool
-    """Whether only blank lines are between it and the block before."""
-
-
-_BLOCKS = re.compile(
-    r"^(?P<indent> *)```(?P<language>\w*)[^\n]*\n(?P<fenced>.*?)^(?P=indent)```$"
-    r"|^<!-- hidden\n(?P<hidden>.*?)^-->$",
-    re.MULTILINE | re.DOTALL,
-)
-_INCLUDE = "--8<--"
-"""Begins the inclusion of a file of `examples/`, which has a test of its own."""
-
-
-def blocks_of(page: str) -> Iterator[Block]:
-    """What is to be run on a page, and what is to be printed."""
-    end = 0
-    for match in _BLOCKS.finditer(page):
-        language, code = match["language"], match["fenced"]
-        if code is None:
-            language, code = "hidden", match["hidden"]
-        if language in ("python", "text", "hidden") and not code.startswith(_INCLUDE):
-            yield Block(
-                kind=language,
-                code=textwrap.dedent(code),
-                line=page.count("\n", 0, match.start()) + 2,
-                follows=not page[end : match.start()].strip(),
-            )
-        end = match.end()
-
-
-class Script:
-    """A page that runs: what it defines, and what it has printed."""
-
-    def __init__(self, page: Path, server: ModelServer) -> None:
-        self.page = page
-        self.module = types.ModuleType("page")
-        self.hidden: dict[str, object] = {"server": server}
-        self.printed = io.StringIO()
-
-    def run(self, block: Block) -> str:
-        """Run a block and give what it printed. Its line numbers are those of the page."""
-        start = self.printed.tell()
-        code = compile("\n" * (block.line - 1) + block.code, str(self.page), "exec")
-        namespace = self.hidden if block.kind == "hidden" else self.module.__dict__
-        with redirect_stdout(self.printed), redirect_stderr(self.printed):
-            exec(code, namespace)
-        return self.printed.getvalue()[start:]
 
 
 @contextmanager
@@ -326,10 +268,10 @@ def anchors_of(page: Path) -> set[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_what_a_page_includes_is_there(page: Path) -> None:
-    for file, section in re.findall(rf'^{_INCLUDE} "([^":]+)(?::([^"]+))?"$', page.read_text(), re.MULTILINE):
+    for file, section in re.findall(rf'^{INCLUDE} "([^":]+)(?::([^"]+))?"$', page.read_text(), re.MULTILINE):
         source = (ROOT / file).read_text()
         if section:
-            markers = re.findall(rf"{_INCLUDE} \[(start|end):{section}\]", source)
+            markers = re.findall(rf"{INCLUDE} \[(start|end):{section}\]", source)
             assert markers == ["start", "end"], f"{name_of(page)} includes {file}:{section}"
 
 

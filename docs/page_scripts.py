@@ -1,0 +1,126 @@
+"""The code on pages: what is to be run, and the drawings that the build makes of it.
+
+On a page, `<!-- drawing: expression -->` becomes a picture of a pipeline, graph or trace: of the value of the
+expression, after the code of the page up to there has run against the model server.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import tempfile
+import textwrap
+import types
+from collections.abc import Iterator
+from contextlib import ExitStack, chdir, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from unittest.mock import patch
+
+from fastroai.drawing.svg_style import STYLE
+from fastroai.functions import reset
+from fastroai.testing import ModelServer
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of code of a page, or of what it prints."""
+
+    kind: str
+    """`python`, `text` or `hidden`."""
+    code: str
+    line: int
+    """The line of the page where it starts."""
+    follows: bool
+    """Whether only blank lines are between it and the block before."""
+
+
+_BLOCKS: Final = re.compile(
+    r"^(?P<indent> *)```(?P<language>\w*)[^\n]*\n(?P<fenced>.*?)^(?P=indent)```$"
+    r"|^<!-- hidden\n(?P<hidden>.*?)^-->$",
+    re.MULTILINE | re.DOTALL,
+)
+INCLUDE = "--8<--"
+"""Begins the inclusion of a file of `examples/`, which has a test of its own."""
+
+
+def blocks_of(page: str) -> Iterator[Block]:
+    """What is to be run on a page, and what is to be printed."""
+    end = 0
+    for match in _BLOCKS.finditer(page):
+        language, code = match["language"], match["fenced"]
+        if code is None:
+            language, code = "hidden", match["hidden"]
+        if language in ("python", "text", "hidden") and not code.startswith(INCLUDE):
+            yield Block(
+                kind=language,
+                code=textwrap.dedent(code),
+                line=page.count("\n", 0, match.start()) + 2,
+                follows=not page[end : match.start()].strip(),
+            )
+        end = match.end()
+
+
+class Script:
+    """A page that runs: what it defines, and what it has printed."""
+
+    def __init__(self, page: Path, server: ModelServer) -> None:
+        self.page = page
+        self.module = types.ModuleType("page")
+        self.hidden: dict[str, object] = {"server": server}
+        self.printed = io.StringIO()
+
+    def run(self, block: Block) -> str:
+        """Run a block and give what it printed. Its line numbers are those of the page."""
+        start = self.printed.tell()
+        code = compile("\n" * (block.line - 1) + block.code, str(self.page), "exec")
+        namespace = self.hidden if block.kind == "hidden" else self.module.__dict__
+        with redirect_stdout(self.printed), redirect_stderr(self.printed):
+            exec(code, namespace)
+        return self.printed.getvalue()[start:]
+
+
+# --- what mkdocs calls ---
+
+_DRAWING: Final = re.compile(r"^<!-- drawing: (.+) -->$", re.MULTILINE)
+_STYLE: Final = re.compile("<style>.*?</style>", re.DOTALL)
+
+
+def on_page_markdown(markdown: str, page: object, **_: object) -> str:
+    """Put drawings into a page. mkdocs calls this with the text of each page."""
+    if not _DRAWING.search(markdown):
+        return markdown
+    with ExitStack() as stack:
+        server = stack.enter_context(ModelServer())
+        stack.enter_context(patch.dict(os.environ, server.environment()))
+        stack.enter_context(chdir(stack.enter_context(tempfile.TemporaryDirectory())))
+        stack.callback(reset)  # what the page has configured for the process
+        return _drawn(markdown, Script(Path("page.md"), server))
+
+
+def _drawn(markdown: str, script: Script) -> str:
+    blocks = iter(blocks_of(markdown))
+    upcoming = next(blocks, None)
+    parts, end = list[str](), 0
+    for marker in _DRAWING.finditer(markdown):
+        line = markdown.count("\n", 0, marker.start()) + 1
+        while upcoming is not None and upcoming.line < line:
+            if upcoming.kind != "text":
+                script.run(upcoming)
+            upcoming = next(blocks, None)
+        image = _STYLE.sub("", eval(marker[1], script.module.__dict__).to_svg())
+        parts += [markdown[end : marker.start()], f'<figure class="drawing">{_on_one_line(image)}</figure>']
+        end = marker.end()
+    return "".join([*parts, markdown[end:]])
+
+
+def _on_one_line(image: str) -> str:
+    return " ".join(image.split())
+
+
+def on_post_build(config: dict[str, object], **_: object) -> None:
+    """Write the style sheet of drawings, whose dark theme is that of the page."""
+    style = STYLE.replace("@media (prefers-color-scheme: dark)", '[data-md-color-scheme="slate"]')
+    Path(str(config["site_dir"]), "drawings.css").write_text(style, encoding="utf-8")
