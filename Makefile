@@ -14,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE =
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tickets desk view browser test quick check lint types types-pyright unit coverage single core test-pythons test-versions money lock bench docs format fuzz stress kill-sweep faults chaos web-soak viewer-soak endurance power-loss promises record clean
+.PHONY: help demo tickets desk view browser test quick check lint types types-pyright unit coverage single core test-pythons test-versions money lock bench docs pictures format fuzz stress kill-sweep faults chaos web-soak viewer-soak endurance power-loss promises record clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -136,6 +136,9 @@ lock: ## write constraints.txt anew: the newest versions on the index
 
 docs: $(VENV)/dev.stamp ## build the documentation into site/, warnings are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+pictures: $(VENV)/dev.stamp ## take the screenshots of the docs anew; needs Chromium
+	$(BIN)/python docs/pictures.py
 
 bench: $(VENV)/dev.stamp ## the benchmarks, each beside its bare alternative
 	$(BIN)/python -m benchmarks

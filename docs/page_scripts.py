@@ -110,7 +110,8 @@ def _drawn(markdown: str, script: Script) -> str:
             if upcoming.kind != "text":
                 script.run(upcoming)
             upcoming = next(blocks, None)
-        image = _STYLE.sub("", eval(marker[1], script.module.__dict__).to_svg())
+        found = eval(marker[1], script.module.__dict__)
+        image = _STYLE.sub("", found if isinstance(found, str) else found.to_svg())
         parts += [markdown[end : marker.start()], f'<figure class="drawing">{_on_one_line(image)}</figure>']
         end = marker.end()
     return "".join([*parts, markdown[end:]])
