@@ -90,6 +90,7 @@ async def story(server: ModelServer) -> int:
     await Inbox(store).answer(asked.id, True, reviewer="Mia", rationale="broken on arrival")
     answered = await support.resume("ticket-2", store=store)
     console.print(f"Mia says yes: {answered.output}\n")
+    await support.run({"ticket": TICKETS["T-2"]}, run_id="ticket-3", store=store)
 
     act(4, "kill -9 in the middle, and nothing is paid twice")
     before = server.ledger.totals().requests
@@ -103,11 +104,9 @@ async def story(server: ModelServer) -> int:
     both = server.ledger.totals().requests - before
     again = resumed.usage.unmeasured_requests
     console.print(
-        f"killed after {killed} requests, resumed with {both - killed}: {both} for 5 tickets of 2 each"
+        f"5 tickets need 10 requests. Killed after {killed}, resumed with {both - killed}: {both} were sent"
     )
-    console.print(
-        f"{again} was in flight at the kill, and is counted at its bound; nothing else was asked twice\n"
-    )
+    console.print(f"{again} was in flight at the kill, and was sent again; nothing else was paid for twice\n")
 
     act(5, "What each model cost, beside the ledger of the server")
     for row in await RunHistory(store).spending(by=("model",)):
@@ -126,7 +125,10 @@ async def story(server: ModelServer) -> int:
     console.print()
     await store.aclose()
 
-    console.print(f"{perf_counter() - started:.1f} s. [bold]make view[/] shows these runs in a browser.")
+    console.print(
+        f"{perf_counter() - started:.1f} s. [bold]make view[/] shows these runs in a browser; "
+        "one of them waits for your answer."
+    )
     return 0
 
 

@@ -92,6 +92,7 @@ async def _question(
 ) -> Response:
     trace = await visit.site.history.trace(asked.run_id)
     form = form_of(asked.answer_schema, asked.options)
+    answered = visit.request.query_params.get("answered", "")
     return visit.page(
         "question.html",
         status=status,
@@ -102,7 +103,10 @@ async def _question(
         was_late=was_late,
         sealed=SEALED if is_sealed(asked.question) else "",
         may_answer="answer" in visit.visitor.actions,
-        answered=visit.request.query_params.get("answered", ""),
+        answered=answered,
+        can_resume=answered == "on"
+        and "resume" in visit.visitor.actions
+        and asked.pipeline in visit.site.runs,
         trace=trace,
         steps=_before(asked, trace),
     )

@@ -6,16 +6,18 @@ import asyncio
 import json
 import logging
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Final
 
 from pydantic import JsonValue
 from starlette.datastructures import FormData
 from starlette.responses import Response
 
-from fastroai.errors import FastroAIError, RunNotFound
+from fastroai.errors import ConfigurationError, FastroAIError, RunNotFound
+from fastroai.runtime import facts
 from fastroai.store.reading.history import RunSummary
 from fastroai.store.reading.trace import RunTrace
 from fastroai.usage import Budget, Quote, format_cost
@@ -43,6 +45,8 @@ class Offer:
     """What a new run may cost, for people."""
     spent: str
     """What the run has cost so far."""
+    budget: str
+    """The money that whoever started it has given it; empty if that is not limited."""
     inputs: str
     """The inputs of the run, as JSON for a form; empty if they are too long to be changed there."""
 
@@ -53,11 +57,13 @@ async def offer_of(visit: Visit, run: RunSummary, trace: RunTrace) -> Offer:
     for action in ("resume", "fork"):
         if (reason := _why_not(visit, run, action)) is not None:
             why_not[action] = reason
+    budgets = _budgets(trace)
     quote = None if len(why_not) == 2 else await _quote(visit.site.runs.get(run.pipeline or ""), trace.inputs)
     return Offer(
         why_not=why_not,
-        cost=_said(quote),
+        cost=_said(None if quote is None else quote.within(*budgets), trace.usage.cost_usd),
         spent=format_cost(trace.usage),
+        budget=" and ".join(format_cost(one.usd) for one in budgets),
         inputs=editable(trace.inputs),
     )
 
@@ -84,16 +90,24 @@ async def _quote(target: Any, inputs: Mapping[str, JsonValue]) -> Quote | None:
     return found
 
 
-def _said(quote: Quote | None) -> str:
+def _budgets(trace: RunTrace) -> Sequence[Budget]:
+    """Return the budgets of money that the last call which gave some has given a run."""
+    given = (
+        one.budgets for one in reversed(trace.entries) if isinstance(one, facts.RunStarted | facts.RunResumed)
+    )
+    last = next((budgets for budgets in given if budgets is not None), [])
+    amounts = (one.get("usd") for one in last if isinstance(one, dict))
+    return [Budget(usd=amount) for amount in amounts if isinstance(amount, str)]
+
+
+def _said(quote: Quote | None, spent: Decimal) -> str:
     if quote is None:
-        return "What it may cost could not be estimated: only the budgets of the run bound it."
-    if quote.upper_usd is None and not quote.expected_usd:
-        return "What it costs is not known before, and nothing bounds it but the budgets of the run."
+        return "its cost cannot be estimated."
+    expected = "" if quote.expected_usd <= spent else f"probably about {format_cost(quote.expected_usd)}"
     if quote.upper_usd is None:
-        expected = format_cost(quote.expected_usd)
-        return f"It probably costs about {expected}, and nothing bounds it but the budgets of the run."
-    most, expected = format_cost(quote.upper_usd), format_cost(quote.expected_usd)
-    return f"It costs at most {most}, and probably about {expected}."
+        return f"{expected or 'an unknown amount'}, without an upper limit."
+    most = f"at most {format_cost(quote.upper_usd)}"
+    return f"{most}, {expected}." if expected else f"{most}."
 
 
 def editable(value: JsonValue, *, as_text: bool = False) -> str:
@@ -147,7 +161,7 @@ async def fork(visit: Visit) -> Response:
             case "output":
                 options["outputs"] = {step: _json(form, "output")}
             case "text":
-                options["outputs"] = {step: _text(form, "output").replace("\r\n", "\n")}
+                options["outputs"] = {step: _text(form, "output")}
             case _:
                 options["at"] = step
         work = target.fork(run.run_id, new_run_id=new_id, store=visit.site.store, **options)
@@ -175,7 +189,11 @@ async def _options(visit: Visit, run: RunSummary, form: FormData) -> dict[str, A
     changed = {name: value for name, value in inputs.items() if trace.inputs.get(name) != value}
     options: dict[str, Any] = {"inputs": changed} if changed else {}
     if budget:
-        options["budget"] = Budget(usd=budget.removeprefix("$").strip())
+        try:
+            options["budget"] = Budget(usd=budget.removeprefix("$").strip())
+        except ConfigurationError:
+            expected = f"{budget!r} is no amount. A budget is a number of dollars, such as 0.05."
+            raise Refused(400, "The budget cannot be read", expected) from None
     return options
 
 
@@ -221,7 +239,7 @@ def _forget(task: asyncio.Task[Any]) -> None:
 
 def _text(form: FormData, name: str) -> str:
     value = form.get(name)
-    return value if isinstance(value, str) else ""
+    return value.replace("\r\n", "\n") if isinstance(value, str) else ""
 
 
 def _json(form: FormData, name: str) -> JsonValue:

@@ -160,8 +160,7 @@ class RunView:
         return following if following < len(self.trace.timeline) else None
 
     def _row(self, row: TimelineRow, has_inside: bool) -> Row:
-        ends = [self._until(bar.ended_at) for bar in row.bars]
-        took = None if row.started_at is None else max(ends) - row.started_at
+        took = worked(row, self.ends_at)
         waits = [self._wait(wait) for wait in row.waits]
         return Row(row, [*waits, *(self._bar(bar) for bar in row.bars)], took, has_inside)
 
@@ -210,6 +209,13 @@ class RunView:
     def is_live(self) -> bool:
         """Whether something of it can still change by itself."""
         return self.run.status in ("running", "paused", "interrupted")
+
+
+def worked(row: TimelineRow, now: datetime) -> timedelta | None:
+    """Return how long all attempts took together; `None` if there was none in this run."""
+    if row.started_at is None or row.status == "reused":
+        return None
+    return sum(((bar.ended_at or now) - bar.started_at for bar in row.bars), timedelta(0))
 
 
 def row_of(trace: RunTrace, wanted: str) -> TimelineRow | None:

@@ -82,13 +82,11 @@ def _filters(visit: Visit) -> Filters:
 async def show(visit: Visit) -> Response:
     """List runs."""
     filters, after = _filters(visit), visit.request.query_params.get("after")
-    total = await visit.site.history.count(filters.query(visit.visitor))
     rows = await _rows(visit, visit.visitor)
     return visit.page(
         "runs.html",
         filters=filters,
         states=STATES,
-        total=total,
         rows=rows,
         stream=visit.url("runs_stream", {**filters.given, "after": after, "seen": version_of(rows)}),
     )
@@ -103,7 +101,9 @@ async def _rows(visit: Visit, visitor: Visitor) -> str:
     """Return the table of one page of runs."""
     filters, after = _filters(visit), visit.request.query_params.get("after")
     page = await visit.site.history.page(filters.query(visitor), limit=SIZE, after=after)
-    return visit.render("runs_rows.html", filters=filters, page=page, after=after)
+    total = await visit.site.history.count(filters.query(visitor))
+    now = datetime.now(UTC).replace(microsecond=0)  # a list with running runs changes once a second
+    return visit.render("runs_rows.html", filters=filters, page=page, after=after, total=total, now=now)
 
 
 async def home(visit: Visit) -> Response:

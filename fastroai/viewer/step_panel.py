@@ -17,7 +17,7 @@ from fastroai.store.reading.timeline_rows import TimelineRow
 from fastroai.store.record.attempts import StepAttempt
 from fastroai.store.record.conversations import AgentConversation
 from fastroai.viewer.run_actions import editable
-from fastroai.viewer.run_view import RunView
+from fastroai.viewer.run_view import RunView, worked
 
 MOST_MESSAGES: Final = 60
 """Messages of a conversation on the page. The last ones are left out."""
@@ -35,6 +35,14 @@ class Talk:
     said: Sequence[tuple[str, str]]
     left: int
     """Number of messages that are not shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question to a person, and the answer, if there is one."""
+
+    asked: facts.QuestionAsked
+    answer: facts.AnswerGiven | None
 
 
 class StepPanel:
@@ -62,10 +70,8 @@ class StepPanel:
 
     @property
     def took(self) -> timedelta | None:
-        """The time from its start to its end; `None` while it goes on."""
-        if self.row.started_at is None or self.row.ended_at is None:
-            return None
-        return self.row.ended_at - self.row.started_at
+        """How long its attempts took together; `None` while it goes on."""
+        return None if self.row.ended_at is None else worked(self.row, self.row.ended_at)
 
     @property
     def around(self) -> TimelineRow | None:
@@ -124,6 +130,14 @@ class StepPanel:
         if self.row.kind == "function":
             return self._ended.output if self._ended is not None else None
         return self.attempts[-1].output if self.attempts else None
+
+    @property
+    def questions(self) -> Iterator[Asked]:
+        """The questions that it asked people, with their answers."""
+        answers = {one.id: one for one in self._trace.entries if isinstance(one, facts.AnswerGiven)}
+        for one in self._trace.entries:
+            if isinstance(one, facts.QuestionAsked) and one.place == self.row.place:
+                yield Asked(one, answers.get(one.id))
 
     @property
     def failures(self) -> Iterator[tuple[int, facts.FailureFacts]]:

@@ -50,6 +50,7 @@ async def test_the_demo_tells_a_true_story(examples: Path) -> None:
         "ticket-1": "finished",
         "ticket-1-cheap": "failed",
         "ticket-2": "finished",
+        "ticket-3": "paused",
         "night-shift": "finished",
     }
     night = await RunHistory(store).trace("night-shift")

@@ -170,7 +170,6 @@ def test_what_an_action_may_cost_is_told_before_it_is_done(browser: BrowserThrea
         page.locator("summary", has_text="Cancel").click()
         assert page.get_by_text("It costs nothing.").is_visible()
         button.click()
-        page.get_by_text("Asked to end").wait_for()
         page.locator(".s-cancelled").first.wait_for()
 
     browser.run(look)

@@ -306,6 +306,22 @@ async def test_the_list_tells_the_quality_of_runs_that_finished_and_what_of_thei
 # --- actions ---
 
 
+async def test_an_answer_is_in_the_panel_of_its_step_and_the_run_goes_on_from_its_page() -> None:
+    store, pipeline = MemoryRunStore(), asking(bool, question="Refund?")
+    await asked(store, pipeline, "order")
+    (question,) = await Inbox(store).list()
+    async with signed_in(viewer(store, token=TOKEN, runs=[pipeline])) as browser:
+        data = {"csrf": await csrf_of(browser), "answer": "true", "reviewer": "Mia", "rationale": "a regular"}
+        answer = await browser.post(f"/people/{question.id}/answer", data=data)
+        assert "Resume it here" in await told(browser, answer.headers["location"])
+        assert (await browser.post("/runs/order/resume", data={"csrf": data["csrf"]})).status_code == 303
+        async for _ in RunHistory(store).follow("order"):
+            pass
+        panel = unescape(await told(browser, "/runs/order/step", step="decide"))
+        for text in ("Refund?</bdi>", "Answered by <bdi>Mia", "a regular", f"/people/{question.id}"):
+            assert text in panel
+
+
 async def test_a_paused_run_is_cancelled_once() -> None:
     store = MemoryRunStore()
     await asked(store, asking(bool), "order")

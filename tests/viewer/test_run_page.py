@@ -15,7 +15,7 @@ import pytest
 from support.seen_runs import desk, make_runs, quick
 from support.viewing import LABEL, TOKEN, client, csrf_of, signed_in
 
-from fastroai import MemoryRunStore, Pipeline, StepContext, step
+from fastroai import Budget, MemoryRunStore, Pipeline, StepContext, step
 from fastroai.errors import StepExecutionError
 from fastroai.store import RunHistory
 from fastroai.viewer import Visitor, viewer
@@ -180,7 +180,7 @@ async def test_a_run_is_resumed_with_other_inputs(failed: MemoryRunStore) -> Non
     async with signed_in(viewer(failed, token=TOKEN, runs=[waiting()])) as browser:
         text = (await browser.get("/runs/w")).text
         assert "Nothing that is on record is paid for again" in text
-        assert "nothing bounds it" in text
+        assert "without an upper limit" in text
         form = {"csrf": await csrf_of(browser), "inputs": json.dumps({"ready": True})}
         answer = await browser.post("/runs/w/resume", data=form)
         assert (answer.status_code, answer.headers["location"]) == (303, "/runs/w")
@@ -196,16 +196,23 @@ async def test_what_is_wrong_with_a_resume_is_told_in_its_place_and_what_was_wri
     failed: MemoryRunStore,
 ) -> None:
     async with signed_in(viewer(failed, token=TOKEN, runs=[waiting()])) as browser:
-        form = {"csrf": await csrf_of(browser), "inputs": '{"ready": true}', "budget": "much"}
+        as_browsers_send = '{\r\n  "ready": true\r\n}'
+        form = {"csrf": await csrf_of(browser), "inputs": as_browsers_send, "budget": "much"}
         answer = await browser.post("/runs/w/resume", data=form)
         text = unescape(answer.text)
         assert (answer.status_code, "Not resumed" in text, 'value="much"' in text) == (422, True, True)
-        assert '{"ready": true}</textarea>' in text
+        assert '{\n  "ready": true\n}</textarea>' in text
+        assert "A budget is a number of dollars" in text
         assert (await failed.trace("w")).status == "failed"
         assert (await browser.post("/runs/w/resume", data={**form, "budget": "$0.50"})).status_code == 303
         async for _ in RunHistory(failed).follow("w"):
             pass
         assert (await failed.trace("w")).status == "finished"
+        with pytest.raises(StepExecutionError):
+            await waiting().execute({"ready": False}, run_id="bound", store=failed, budget=Budget(usd="0.07"))
+        text = (await browser.get("/runs/bound")).text
+        assert "of its budget of $0.07" in text
+        assert "it will cost at most $0.07" in text
 
 
 async def test_a_run_shows_what_it_was_given_and_gave_and_the_runs_to_compare_it_with(

@@ -159,4 +159,7 @@
     seen = now;
   }).observe(live, { childList: true, subtree: true, characterData: true, attributes: true, attributeFilter: ["data-version", "data-status", "viewBox"] });
   draw();
+  const alert = document.querySelector('#panel [role=alert][tabindex], .actions [role=alert][tabindex]');
+  alert?.scrollIntoView({ block: "center" });
+  alert?.focus({ preventScroll: true });
 })();
