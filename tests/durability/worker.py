@@ -7,7 +7,6 @@ loop, which does nothing. Tasks and answers are lines of JSON.
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import os
 import random
@@ -416,8 +415,6 @@ def main() -> None:
             thread.join()
     names = {thread.name for thread in threading.enumerate()}
     assert names == {"MainThread", "fastroai-sync"}, names
-    gc.collect()
-    gc.freeze()  # so that no fork copies the pages of these objects only to look at them
     print("ready", flush=True)
     shapes: dict[tuple[str, str, float], AnyShape] = {}
     builds: dict[str, Callable[[PipelineConfig], AnyShape]]
