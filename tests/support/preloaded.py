@@ -5,7 +5,7 @@ from importlib import import_module
 from typing import Final
 
 MODULES: Final = (
-    *("anyio._backends._asyncio", "psycopg", "redis"),
+    *("anyio._backends._asyncio", "fastapi.sse", "psycopg", "redis", "uvicorn.main"),
     *("openai.resources.chat.completions", "openai.resources.responses", "openai.lib.streaming.responses"),
     *("pydantic_ai.models.openai", "pydantic_ai.providers.openai"),
     *(
@@ -15,7 +15,7 @@ MODULES: Final = (
         "fastroai.store",
         "fastroai.tracing.metrics",
     ),
-    *("fastroai.usage", "fastroai.workflows.driven_flows", "fastroai.workflows.server.app"),
+    *("fastroai.usage", "fastroai.web", "fastroai.workflows.driven_flows", "fastroai.workflows.server.app"),
     *("support.agents", "support.budget_worker", "support.graph_processes", "support.job_worker"),
     *("support.spend_worker", "support.workflow_servers"),
 )
