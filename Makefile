@@ -88,7 +88,7 @@ types-pyright: $(VENV)/dev.stamp
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 
 unit: $(VENV)/dev.stamp ## the tests
-	$(BIN)/python -m pytest -q -n auto
+	$(BIN)/python -m pytest -q -n auto --dist worksteal
 
 coverage: $(VENV)/dev.stamp ## the tests with branch coverage, which takes twice as long
 	$(BIN)/coverage erase

@@ -230,7 +230,8 @@ def test_killed_at_a_write_and_resumed_the_same_happens(scenario: Scenario) -> N
         while await killed(scenario, order, at):
             at += STRIDE
             assert_no_task_is_left()
-        assert at > first, "nothing was killed"
+        if at == first:  # it has fewer writes
+            assert await killed(scenario, order, 1), "nothing was killed"
 
     _run(check())
 
