@@ -50,6 +50,8 @@ def run_script(script: str, folder: Path) -> Done:
     """Run Python in a folder, as a main module, in a process of its own."""
     path, out, err = folder / "script.py", folder / "script.out", folder / "script.err"
     path.write_text(script, encoding="utf-8")
+    for said in (out, err):
+        said.write_bytes(b"")
     process = forks().Process(target=_run, args=(path, out, err, dict(os.environ)), daemon=False)
     process.start()
     process.join(PATIENCE)
