@@ -83,13 +83,12 @@ lint: $(VENV)/dev.stamp
 
 types: $(VENV)/dev.stamp
 	$(BIN)/mypy
-	$(BIN)/mypy examples tests/typing
 
 types-pyright: $(VENV)/dev.stamp
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 
 unit: $(VENV)/dev.stamp ## the tests
-	$(BIN)/python -m pytest -q -n auto
+	$(BIN)/python -m pytest -q -n auto --dist worksteal
 
 coverage: $(VENV)/dev.stamp ## the tests with branch coverage, which takes twice as long
 	$(BIN)/coverage erase
@@ -143,15 +142,15 @@ pictures: $(VENV)/dev.stamp ## take the screenshots of the docs anew; needs Chro
 bench: $(VENV)/dev.stamp ## the benchmarks, each beside its bare alternative
 	$(BIN)/python -m benchmarks
 
-fuzz: $(VENV)/dev.stamp ## random search: every property test with 200 times as many examples; TIMES=10 for less, TESTS=files for some
-	FASTROAI_FUZZ=$(or $(TIMES),200) $(BIN)/python -m pytest -o timeout=0 -q -n $(WORKERS) \
+fuzz: $(VENV)/dev.stamp ## random search: every property test with 400 times as many examples; TIMES=10 for less, TESTS=files for some
+	FASTROAI_FUZZ=$(or $(TIMES),400) $(BIN)/python -m pytest -o timeout=0 -q -n $(WORKERS) \
 		$(or $(TESTS),$$(grep -rlE '@given|run_state_machine_as_test' tests --include='test_*.py'))
 
 stress: $(VENV)/dev.stamp ## the tests of time, threads and processes 20 times, three at once on each core; TIMES=3 BUSY=4 TESTS=files for others
 	$(BIN)/python tests/stress.py --times $(or $(TIMES),20) --busy $(or $(BUSY),0) $(TESTS)
 
-kill-sweep: $(VENV)/dev.stamp ## runs killed at every write of every store, and at random; workflow servers after every call; TIMES=2 for twice as many
-	FASTROAI_KILL_SWEEP=$(or $(TIMES),1) $(BIN)/python -m pytest tests/durability/test_kill_sweep.py tests/workflows -o timeout=0 -q -n auto
+kill-sweep: $(VENV)/dev.stamp ## runs killed at every write of every store and every scenario, and at random; workflow servers after every call; TIMES=2 for twice as many
+	FASTROAI_KILL_SWEEP=$(or $(TIMES),1) $(BIN)/python -m pytest tests/durability/test_kill_sweep.py tests/workflows tests/graphs/test_scenarios.py -o timeout=0 -q -n auto
 
 faults: $(VENV)/dev.stamp ## runs whose store fails at every call, in every way, and hosts cut off from theirs at every write
 	FASTROAI_FAULTS=1 $(BIN)/python -m pytest -o timeout=0 -q -n auto \

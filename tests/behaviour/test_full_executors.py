@@ -6,11 +6,10 @@ server is a name, which a client looks up in the default executor of its event l
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from pathlib import Path
 
 import pytest
-from support.patience import PATIENCE
+from support.fork_server import run_script
 
 BEGINNING = """
 import asyncio, os
@@ -194,8 +193,7 @@ print(len(server.ledger.entries))
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_the_program_comes_to_its_end(name: str) -> None:
+def test_the_program_comes_to_its_end(name: str, tmp_path: Path) -> None:
     program, expected = PROGRAMS[name]
-    command = [sys.executable, "-c", f"{BEGINNING}{program}server.stop()"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
-    assert (done.stdout.split(), done.stderr) == ([str(expected)], "")
+    done = run_script(f"{BEGINNING}{program}server.stop()", tmp_path)
+    assert (done.out.split(), done.err) == ([str(expected)], "")

@@ -19,6 +19,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from support.fork_server import UvicornProcess
 from support.patience import PATIENCE
 
 from fastroai.store import SQLiteSpendStore
@@ -55,15 +56,13 @@ class Worker:
             "DESK_INVOICE_USD": "0.004",
             "PYTHONPATH": str(ROOT),
         }
-        options = ["--fd", str(listener.fileno())]
-        with listener, (folder / "log").open("a") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "uvicorn", "--app-dir", "examples", "invoice_desk.app:app", *options],
-                env={**os.environ, **settings, **provider.environment()},
-                cwd=ROOT,
-                pass_fds=[listener.fileno()],
-                stdout=log,
-                stderr=log,
+        with listener:
+            self.process = UvicornProcess(
+                listener,
+                *("--app-dir", "examples", "invoice_desk.app:app"),
+                folder=ROOT,
+                environment={**settings, **provider.environment()},
+                log=folder / "log",
             )
         self.client = httpx2.AsyncClient(base_url=self.url, timeout=PATIENCE, trust_env=False)
 

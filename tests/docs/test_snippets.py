@@ -155,6 +155,16 @@ MODULES = sorted(
 )
 
 
+PACKAGES = sorted({".".join(module.split(".")[:2]) for module in MODULES})
+
+
+def docstrings_in(package: str) -> Iterator[tuple[str, str]]:
+    """Every docstring of a package, by the name of what it is of."""
+    for module in MODULES:
+        if f"{module}.".startswith(f"{package}."):
+            yield from docstrings_of(module)
+
+
 def docstrings_of(module: str) -> Iterator[tuple[str, str]]:
     """Every docstring of a module, by the name of what it is of."""
     source = inspect.getsource(importlib.import_module(module))
@@ -175,16 +185,16 @@ def examples_of(docstring: str) -> Iterator[str]:
 ALLOW_AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_the_examples_of_docstrings_are_python(module: str) -> None:
-    for name, docstring in docstrings_of(module):
+@pytest.mark.parametrize("package", PACKAGES)
+def test_the_examples_of_docstrings_are_python(package: str) -> None:
+    for name, docstring in docstrings_in(package):
         for example in examples_of(docstring):
             compile(example, name, "exec", flags=ALLOW_AWAIT)
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_no_docstring_has_an_example_that_renders_as_prose(module: str) -> None:
-    for name, docstring in docstrings_of(module):
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_docstring_has_an_example_that_renders_as_prose(package: str) -> None:
+    for name, docstring in docstrings_in(package):
         for paragraph in docstring.split("\n\n"):
             if paragraph.startswith(" ") or paragraph.isidentifier():
                 continue

@@ -21,7 +21,7 @@ from support.examples import seed_of_choices
 pytestmark = [pytest.mark.timeout(0)] if TIMES else []
 """A shape with many writes takes longer than the time limit of a test, if it is killed at each."""
 SEED = seed_of_choices("FASTROAI_KILL_SEED", searches=bool(TIMES))
-AT_WRITES, AT_RANDOM = 2, 1
+AT_A_WRITE, AT_RANDOM = 1, 1
 """How many runs of each shape, unless everything is swept."""
 AT_ANY_TIME_EACH = 20
 """How many runs of each shape are killed at any time, in one pass of a sweep."""
@@ -50,8 +50,7 @@ def sweep(
 def test_a_run_that_is_killed_at_a_write_goes_on_and_repeats_nothing(lane: Lane, shape: str) -> None:
     seed = f"{SEED} {lane.place[0]} {shape}"
     kills, before = all_kills(lane.calm(shape)), lane.kills
-    runs = 1 if shape in GRAPHS else AT_WRITES
-    for number, kill in enumerate(passes(kills) or some(kills, runs, random.Random(seed))):
+    for number, kill in enumerate(passes(kills) or some(kills, AT_A_WRITE, random.Random(seed))):
         sweep(lane, shape, kill, f"{seed} {number}")
     if lane.kills == before:  # with fewer, larger writes than the run before had, it came to none of these
         sweep(lane, shape, kills[0], f"{seed} first")
@@ -72,5 +71,5 @@ def test_a_run_that_does_not_wait_for_its_store_ends_right_and_its_account_agree
 ) -> None:
     seed = f"{SEED} {shape} async"
     kills = all_kills(lane.calm(shape, "async"))
-    for number, kill in enumerate(passes(kills) or some(kills, AT_WRITES, random.Random(seed))):
+    for number, kill in enumerate(passes(kills) or some(kills, AT_A_WRITE, random.Random(seed))):
         sweep(lane, shape, kill, f"{seed} {number}", "async")

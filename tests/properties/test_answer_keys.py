@@ -135,7 +135,7 @@ async def made(shape: Shape) -> None:
         await declare(body)(shape.text, shape.secret)
 
 
-@settings(max_examples=examples(33))
+@settings(max_examples=examples(17))
 @given(shapes, shapes, st.sampled_from(sorted(vars(Shape()))))
 def test_two_calls_share_an_answer_exactly_if_they_are_of_one_shape(
     one: Shape, another: Shape, changed: str

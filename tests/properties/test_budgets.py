@@ -75,7 +75,7 @@ HELD_UP_BY_ITS_HANDLER = Group(
 
 # Hypothesis remembers what it has tried: a search is in parts, so that it remembers less at a time.
 @pytest.mark.parametrize("part", range(4 if FUZZ else 1))
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(20))
 @given(runs(limits()))
 @example(TWICE_CANCELLED)
 @example(HELD_UP_BY_ITS_HANDLER)
@@ -83,7 +83,7 @@ def test_budgets_hold_and_nobody_waits_for_ever(part: int, plan: Group) -> None:
     carried_out(plan).check_books()
 
 
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(20))
 @given(runs(shared_limits), st.integers(5, 200))
 def test_shared_ceilings_hold_too(plan: Group, ceiling: int) -> None:
     """The ends of requests reach the store from a thread, in real time, so timers may come before them."""
@@ -93,7 +93,7 @@ def test_shared_ceilings_hold_too(plan: Group, ceiling: int) -> None:
     asyncio.run(run.check_ceiling())
 
 
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(20))
 @given(runs(shared_limits, reserves=True), st.integers(20, 600))
 def test_runs_that_reserve_their_quotes_are_paid_for_and_nobody_waits_for_ever(
     plan: Group, ceiling: int
@@ -104,7 +104,7 @@ def test_runs_that_reserve_their_quotes_are_paid_for_and_nobody_waits_for_ever(
     asyncio.run(run.check_ceiling())
 
 
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(20))
 @given(limits(timed=False), st.lists(st.lists(quick_calls, min_size=1, max_size=3), min_size=2, max_size=4))
 def test_budgets_hold_across_threads_each_with_a_loop_of_its_own(
     budget: Limits, threads: list[list[Call]]

@@ -83,7 +83,7 @@ def test_nothing_is_cut_off_or_covered(drawing: Drawing) -> None:
         assert not any(area.has(point) for area in in_the_way for point in edge.line)
 
 
-@settings(max_examples=examples(30))
+@settings(max_examples=examples(15))
 @given(drawings())
 def test_the_same_graph_is_always_drawn_alike(drawing: Drawing) -> None:
     again = Drawing(list(drawing.nodes), list(drawing.edges), list(drawing.starts), list(drawing.ends))

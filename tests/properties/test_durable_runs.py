@@ -137,7 +137,7 @@ class World:
     durability=st.sampled_from(["sync", "async"]),
     concurrency=st.none() | st.integers(1, 3),
 )
-@settings(max_examples=examples(30))
+@settings(max_examples=examples(15))
 def test_a_run_that_is_interrupted_comes_to_what_it_would_have_come_to(
     plan: Plan, stops: Interruptions, durability: str, concurrency: int | None
 ) -> None:
@@ -172,7 +172,7 @@ def test_a_run_that_is_interrupted_comes_to_what_it_would_have_come_to(
 
 
 @given(plan=plans(), concurrency=st.none() | st.integers(1, 3))
-@settings(max_examples=examples(30))
+@settings(max_examples=examples(15))
 def test_a_run_that_is_not_interrupted_does_what_the_reference_does(
     plan: Plan, concurrency: int | None
 ) -> None:

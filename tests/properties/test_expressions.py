@@ -16,7 +16,7 @@ from support.examples import examples
 from fastroai.errors import ExpressionError
 from fastroai.expressions import Expression
 
-MANY = settings(max_examples=examples(100))
+MANY = settings(max_examples=examples(50))
 """An example takes a millisecond."""
 
 # --- well-typed texts, that Python understands as well ---

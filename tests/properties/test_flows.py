@@ -150,7 +150,7 @@ def run(test: Any) -> None:
         runner.run(test)
 
 
-@settings(max_examples=examples(33))
+@settings(max_examples=examples(17))
 @given(bodies(), st.lists(st.tuples(st.integers(1, 25), st.booleans()), max_size=4))
 def test_flows_that_are_killed_and_resumed_give_the_same_at_the_same_cost(
     body: Body, kills: list[tuple[int, bool]]
@@ -171,7 +171,7 @@ def test_flows_that_are_killed_and_resumed_give_the_same_at_the_same_cost(
     run(check())
 
 
-@settings(max_examples=examples(33))
+@settings(max_examples=examples(17))
 @given(st.lists(CALLS, min_size=1, max_size=5), st.data())
 def test_a_flow_with_changed_inputs_diverges_before_anything_is_sent(body: Body, data: st.DataObject) -> None:
     async def check() -> None:
@@ -224,7 +224,7 @@ def answered(entries: list[AnyFact]) -> set[str]:
     return {part["content"].removeprefix("answer to ") for part in parts}
 
 
-@settings(max_examples=examples(33))
+@settings(max_examples=examples(17))
 @given(RACES, st.lists(st.tuples(st.integers(1, 25), st.booleans()), max_size=4))
 def test_what_came_first_comes_first_again_and_no_answer_is_paid_twice(
     body: list[tuple[str, list[list[str]]]], kills: list[tuple[int, bool]]

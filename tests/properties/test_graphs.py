@@ -49,7 +49,7 @@ def assert_same_end(outcome: Outcome, expected: Outcome) -> None:
 
 
 @given(designs())
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(30))
 def test_the_state_machine_decides_what_the_reference_says(design: Design) -> None:
     expected = interpret(design)
     assume(not expected.is_tied)
@@ -59,7 +59,7 @@ def test_the_state_machine_decides_what_the_reference_says(design: Design) -> No
 
 
 @given(designs())
-@settings(max_examples=examples(25))
+@settings(max_examples=examples(13))
 def test_a_live_run_does_what_the_reference_says(design: Design) -> None:
     expected = interpret(design)
     assume(not expected.is_tied)
@@ -69,7 +69,7 @@ def test_a_live_run_does_what_the_reference_says(design: Design) -> None:
 
 
 @given(designs(timed=False), st.lists(st.integers(1, 20), min_size=1, max_size=3))
-@settings(max_examples=examples(25))
+@settings(max_examples=examples(13))
 def test_a_run_whose_processes_die_comes_to_what_it_would_have_come_to(
     design: Design, deaths: list[int]
 ) -> None:

@@ -299,7 +299,7 @@ LEFT_UNDER_TWO = Nest(
 """A request whose step fails first, then the budget around it, then the run ends."""
 
 
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(30))
 @given(nests(work))
 @example(LEFT_UNDER_TWO)
 def test_every_account_has_everything_once_whatever_outlives_it(plan: Nest) -> None:

@@ -71,7 +71,7 @@ async def make(call: Call, number: int, by_kind: dict[str, FastroAgent[Any, str]
         return await by_kind[call.kind].run(prompt, message_history=history)
 
 
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(30))
 @given(
     calls=st.lists(CALLS, min_size=1, max_size=10),
     usd=st.sampled_from(["0.0003", "0.002", "0.02", "0.1"]),

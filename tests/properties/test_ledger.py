@@ -432,7 +432,7 @@ class Bookkeeping:
             assert account.closed or not account.contenders
 
 
-@settings(max_examples=examples(150))
+@settings(max_examples=examples(75))
 @given(trees, st.lists(operations, max_size=30))
 def test_whatever_happens_the_books_are_right_and_nobody_waits_for_ever(
     tree: list[tuple[Budget, int]], happens: list[Operation]

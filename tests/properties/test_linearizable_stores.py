@@ -189,7 +189,7 @@ def test_what_clients_see_of_a_store_at_the_same_time_could_have_happened_one_af
         stores = [open_store() for _ in range(CLIENTS)]
 
         @given(PLANS)
-        @settings(max_examples=examples(20))
+        @settings(max_examples=examples(10))
         def check(plans: list[list[Intent]]) -> None:
             asyncio.run(emptied(stores[0]))
             clients = [Client(number, store, is_exact=True) for number, store in enumerate(stores)]
@@ -211,7 +211,7 @@ def test_so_could_what_they_see_of_a_server_whose_connections_are_cut(
         asyncio.run(emptied(place.direct))
 
         @given(PLANS, breaks)
-        @settings(max_examples=examples(20))
+        @settings(max_examples=examples(10))
         def check(plans: list[list[Intent]], cut: tuple[Break, int, int]) -> None:
             kind_of_break, first, count = cut
             asyncio.run(emptied(place.direct))

@@ -38,14 +38,14 @@ def quiet() -> Iterator[None]:
 
 
 @given(designs(size=6))
-@settings(max_examples=examples(25))
+@settings(max_examples=examples(13))
 def test_a_graph(design: Design) -> None:
     with copied_at_each_fact():
         Simulation(design).run()
 
 
 @given(designs(timed=False, size=6), st.lists(st.integers(1, 12), min_size=1, max_size=2))
-@settings(max_examples=examples(10))
+@settings(max_examples=examples(5))
 def test_a_graph_that_several_processes_have_run(design: Design, deaths: list[int]) -> None:
     expected = interpret(design)
     assume(not expected.is_tied)
@@ -54,7 +54,7 @@ def test_a_graph_that_several_processes_have_run(design: Design, deaths: list[in
 
 
 @given(designs(size=6), st.booleans(), st.floats(0.5, 6))
-@settings(max_examples=examples(15))
+@settings(max_examples=examples(8))
 def test_a_graph_that_was_stopped_or_failed_and_is_resumed(
     design: Design, is_cancelled: bool, seconds: float
 ) -> None:
@@ -72,7 +72,7 @@ def test_a_graph_that_was_stopped_or_failed_and_is_resumed(
 
 
 @given(st.data(), st.sampled_from([None, 1, 2]))
-@settings(max_examples=examples(20))
+@settings(max_examples=examples(10))
 def test_a_pipeline(data: st.DataObject, limit: int | None) -> None:
     names = [f"s{number}" for number in range(data.draw(st.integers(1, 6)))]
     failing = {name: data.draw(st.sampled_from([0, 0, 1, 2])) for name in names}
@@ -114,7 +114,7 @@ def test_a_pipeline(data: st.DataObject, limit: int | None) -> None:
 
 
 @given(workflows(), st.data())
-@settings(max_examples=examples(15))
+@settings(max_examples=examples(8))
 def test_a_workflow(drawn: tuple[WorkflowPlan, Fates], data: st.DataObject) -> None:
     with copied_at_each_fact():
         drive = Drive(*drawn, 2)

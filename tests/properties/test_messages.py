@@ -49,7 +49,7 @@ def desk(steps: Sequence[Sequence[str]]) -> Pipeline[Any, Any]:
     return Pipeline("desk", made, output_step="s0", config=PipelineConfig(durability="sync"))
 
 
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(30))
 @given(st.lists(orders, min_size=1, max_size=3), acts, arrivals)
 def test_each_message_is_received_once_and_in_order(
     steps: list[list[str]], acts: list[Act], arrives: dict[int, str]

@@ -299,7 +299,7 @@ def quiet() -> Iterator[None]:
 
 
 @given(parts(), BUDGETS)
-@settings(max_examples=examples(25))
+@settings(max_examples=examples(13))
 def test_a_run_with_a_store_is_the_run_without_one_and_does_what_the_interpreter_says(
     part: Part, requests: int | None
 ) -> None:
@@ -328,7 +328,7 @@ def test_a_run_with_a_store_is_the_run_without_one_and_does_what_the_interpreter
 
 
 @given(parts(), BUDGETS, INTERRUPTIONS)
-@settings(max_examples=examples(30))
+@settings(max_examples=examples(15))
 def test_a_run_that_is_killed_or_cancelled_anywhere_ends_as_it_would_have_ended(
     part: Part, requests: int | None, interruptions: list[Interruption]
 ) -> None:

@@ -303,7 +303,7 @@ def test_a_run_has_one_owner_and_its_log_has_what_each_owner_was_told(
         Here.steady = staticmethod(steady)
         run_state_machine_as_test(  # type: ignore[no-untyped-call]
             Here,
-            settings=settings(max_examples=examples(20), stateful_step_count=40),
+            settings=settings(max_examples=examples(10), stateful_step_count=40),
         )
 
 

@@ -54,7 +54,7 @@ def test_processes_never_cross_the_limit_in_force_and_the_account_agrees_with_th
     place = Place("memory", "") if kind == "memory" else Place.of(kept)
     task = Task("mix", place, Decimal("0.7"), LIMIT)
 
-    @settings(max_examples=examples(10))
+    @settings(max_examples=examples(5))
     @given(seed=st.integers(0, 2**32), count=st.integers(1, 12), by_hand=st.booleans())
     def check(seed: int, count: int, by_hand: bool) -> None:
         key = uuid.uuid4().hex

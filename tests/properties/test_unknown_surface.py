@@ -66,7 +66,7 @@ PARTS: list[Any] = [
 
 PLACES = ["detail", "field", "native call", "part", "method", "method of a user", "field of a request"]
 """Where something new can be, that the provider bills."""
-FEWER = settings(max_examples=examples(25))
+FEWER = settings(max_examples=examples(13))
 """For tests that take long."""
 
 

@@ -105,7 +105,7 @@ COUNTS = [
 
 
 # Every example runs a few agents, so a quarter of the usual number has to do.
-@settings(max_examples=examples(25))
+@settings(max_examples=examples(13))
 @given(trees)
 def test_a_run_has_spent_what_its_steps_have_spent(tree: Nests) -> None:
     assert_adds_up(asyncio.run(tree.pipeline().execute()), tree)

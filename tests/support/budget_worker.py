@@ -15,7 +15,6 @@ from fastroai import FastroAgent, SpendLimit, SpendLimitExceeded
 from support.patience import PATIENCE
 from support.spend_worker import Place
 
-PRELOADED = ("fastroai", "fastroai.agent", "fastroai.usage", "fastroai.store", "pydantic_ai.models.openai")
 MODEL = "openai-chat:gpt-5-mini"
 MAX_TOKENS = 200
 LINES = 3

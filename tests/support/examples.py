@@ -12,7 +12,7 @@ from hypothesis.internal.conjecture import providers
 FUZZ: Final = int(os.environ.get("FASTROAI_FUZZ", "0"))
 """How many times as many examples as in the suite are tried, at random; 0 outside of `make fuzz`."""
 _QUICK: Final = 10
-_SUITE: Final = 50
+_SUITE: Final = 25
 
 
 def load_profiles() -> None:

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Literal
 
-import pytest
 from pydantic import BaseModel
 
 from fastroai.errors import FastroAIError
 from fastroai.graphs import Edge, Graph, Node
 from fastroai.pipelines import StepContext, step
 from fastroai.store import PostgresRunStore, RedisRunStore, SQLiteRunStore
+from support.fork_server import forks
 from support.patience import PATIENCE
 
 Verb = Literal["run", "resume", "pause", "cancel"]
@@ -250,12 +248,7 @@ class Elsewhere:
     """Starts processes, which are forked from one that has imported everything."""
 
     def __init__(self) -> None:
-        self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload([__name__])
-        path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("PYTHONPATH", path)  # it does not take `sys.path` over for what it imports first
-            forkserver.ensure_running()
+        self._context = forks()
 
     def start(self, call: Call) -> Process:
         return Process(call, self._context)

@@ -21,7 +21,6 @@ from support.jobs import JobProvider
 from support.patience import PATIENCE
 from support.spend_worker import Place
 
-PRELOADED = ("fastroai", "fastroai.agent", "fastroai.usage", "fastroai.store", "pydantic_ai.models.openai")
 KEY: Final = "shared"
 KINDS: Final = ("answer", "compaction", "background", "batch", "spend")
 PURCHASE: Final = Decimal("0.0003")

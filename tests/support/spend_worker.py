@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import os
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from multiprocessing.connection import Connection
@@ -27,6 +26,7 @@ from fastroai.usage import (
     SpendClaim,
     SpendStore,
 )
+from support.fork_server import forks
 from support.patience import PATIENCE
 from support.run_stores import PlainStore
 
@@ -236,16 +236,9 @@ def work(name: str, pipe: Connection, barrier: Barrier) -> None:
 class Workers:
     """Some processes, which live until they are ended."""
 
-    def __init__(
-        self,
-        count: int,
-        target: Callable[[str, Connection, Barrier], None] = work,
-        preloaded: Sequence[str] = (),
-    ) -> None:
-        """They run `target`. What is `preloaded` is imported once, by a process that they are forked from."""
-        context: Any = multiprocessing.get_context("forkserver" if preloaded else "spawn")
-        if preloaded:
-            context.set_forkserver_preload(list(preloaded))
+    def __init__(self, count: int, target: Callable[[str, Connection, Barrier], None] = work) -> None:
+        """They run `target`."""
+        context = forks()
         self.barrier = context.Barrier(count)  # kept, because it would be gone with its last name
         self.pipes: list[Connection] = []
         self.processes: list[BaseProcess] = []

@@ -19,8 +19,9 @@ that begins with `~ ` has to be a part of the one that is there, and `absent` is
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -62,10 +63,10 @@ class Scenario:
         return any(call.name == "wait" for call in self.calls)
 
 
-def scenarios() -> Iterator[Scenario]:
-    """Yield every scenario in the folder."""
-    for path in sorted(FOLDER.glob("*.yaml")):
-        yield loaded(path)
+@cache
+def scenarios() -> tuple[Scenario, ...]:
+    """Every scenario in the folder, read once."""
+    return tuple(loaded(path) for path in sorted(FOLDER.glob("*.yaml")))
 
 
 def loaded(path: Path) -> Scenario:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import multiprocessing
 import os
 import socket
 import sys
@@ -27,6 +26,7 @@ from fastroai.workflows.driven_flows import WorkflowRuns
 from fastroai.workflows.server.app import workflow_server
 from fastroai.workflows.server.context import ServerContext
 from fastroai.workflows.server.user_files import sealing_key
+from support.fork_server import forks
 
 Flow = dict[str, Any]
 """An answer of a tool, as data."""
@@ -94,12 +94,6 @@ async def stdio_server(
             yield Tools(client)
 
 
-_FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload(
-    ["fastroai.workflows.server.app", "fastroai.workflows.driven_flows", "support.workflow_servers"]
-)
-
-
 class ForkedServer:
     """A server process that starts in milliseconds, as a fork of one that has imported all it needs.
 
@@ -113,7 +107,7 @@ class ForkedServer:
         self.here, there = socket.socketpair()
         arguments = ["mcp", "--store", store, *options]
         streams = (2,) if serves_http else (0, 1)
-        self.process = _FORKS.Process(target=_serve, args=(there, streams, folder, arguments), daemon=True)
+        self.process = forks().Process(target=_serve, args=(there, streams, folder, arguments), daemon=True)
         self.process.start()
         there.close()
 

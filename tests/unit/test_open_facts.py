@@ -51,10 +51,12 @@ def closed_ones(source: str) -> Iterator[int]:
             yield node.lineno
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if not re.search("/machine(/machine)?.py$", name)])
-def test_no_reader_of_facts_has_an_answer_for_each_kind(name: str) -> None:
-    lines = [*closed_ones((PACKAGE / name).read_text(encoding="utf-8"))]
-    assert lines == [], f"{name}: a fact brings what differs from kind to kind itself"
+def test_no_reader_of_facts_has_an_answer_for_each_kind() -> None:
+    readers = [name for name in FILES if not re.search("/machine(/machine)?.py$", name)]
+    assert len(readers) > 500
+    lines = {name: [*closed_ones((PACKAGE / name).read_text(encoding="utf-8"))] for name in readers}
+    found = {name: closed for name, closed in lines.items() if closed}
+    assert found == {}, "a fact brings what differs from kind to kind itself"
 
 
 def test_a_closed_match_a_chain_and_a_table_are_found() -> None:

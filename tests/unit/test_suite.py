@@ -16,6 +16,7 @@ from pydantic_ai import Agent
 from support.event_loops import close_event_loops
 from support.examples import FUZZ
 from support.failures import FailuresAtOnce
+from support.fork_server import run_script
 
 
 def test_an_event_loop_that_a_test_leaves_open_is_closed_and_named() -> None:
@@ -87,3 +88,9 @@ def test_an_event_loop_of_a_fixture_of_many_tests_stays_open(
     loop_of_many_tests: asyncio.AbstractEventLoop, number: int
 ) -> None:
     assert not loop_of_many_tests.is_closed()
+
+
+def test_what_the_fork_server_imports_is_there_in_each_fork(tmp_path: Path) -> None:
+    """It says nothing of what it cannot import, and each fork would import all of it again."""
+    done = run_script("import sys\nprint('support.preloaded' in sys.modules)", tmp_path)
+    assert (done.code, done.out, done.err) == (0, "True\n", "")

@@ -9,9 +9,8 @@ import asyncio
 import json
 import os
 import random
+import signal
 import socket
-import subprocess
-import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from support.fork_server import UvicornProcess
 from support.patience import PATIENCE
 
 from fastroai.records import RequestRecord
@@ -38,27 +38,18 @@ class Worker:
     def __init__(self, store: str, server: ModelServer, log: Path) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}/essays"
-        paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
-        self._environment = {
-            **os.environ,
-            **server.environment(),
-            "SERVICE_STORE": store,
-            "PYTHONPATH": paths,
-        }
+        self._environment = {**server.environment(), "SERVICE_STORE": store}
         self._log = log
         self.begin()
 
     def begin(self) -> None:
-        number = self._listener.fileno()
-        command = [sys.executable, "-m", "uvicorn", "web.service:app", "--fd", str(number)]
-        with self._log.open("a") as log:
-            self.process = subprocess.Popen(
-                [*command, "--timeout-graceful-shutdown", "10", "--log-level", "warning"],
-                env=self._environment,
-                pass_fds=[number],
-                stdout=log,
-                stderr=log,
-            )
+        self.process = UvicornProcess(
+            self._listener,
+            *("web.service:app", "--timeout-graceful-shutdown", "10", "--log-level", "warning"),
+            folder=ROOT,
+            environment=self._environment,
+            log=self._log,
+        )
 
     def close(self) -> None:
         self.process.kill()
@@ -175,7 +166,7 @@ def end_both(workers: list[Worker], runs: int, server: ModelServer) -> None:
     first.process.wait(PATIENCE)
     first.begin()
     server.ledger.wait_for_sync(max(1, 4 * runs // 3), timeout=PATIENCE)
-    second.process.terminate()
+    second.process.send_signal(signal.SIGTERM)
     second.process.wait(PATIENCE)
     second.begin()
 

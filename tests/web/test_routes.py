@@ -278,7 +278,7 @@ async def test_what_is_sent_fits_the_schema(client: httpx2.AsyncClient) -> None:
     jsonschema.Draft202012Validator.check_schema(schema)
 
     def check(name: str, value: Any) -> None:
-        jsonschema.validate(value, {**schema, "$ref": f"#/$defs/{name}"})
+        jsonschema.Draft202012Validator({**schema, "$ref": f"#/$defs/{name}"}).validate(value)
 
     asked = (await client.put("/letters/runs/l1?wait=30", json={"text": "doubtful"})).json()
     check("RunState", asked)

@@ -591,6 +591,9 @@ class WorkflowMachine:
         for step in steps[to:]:
             if step.id != kept:
                 flow.outputs.pop(step.id, None)
+        if flow.last is not None and steps[flow.last[1]].id not in flow.outputs:
+            left = [position for position in range(to) if steps[position].id in flow.outputs]
+            flow.last = (flow.passes, left[-1]) if left else None
 
     def _route(self, flow: FlowState, position: int, target: str, why: str) -> None:
         """Go on from the step `target`.

@@ -298,7 +298,7 @@ class Watched(MemorySpendStore):
         return await self.books.settle(claim, cost_usd)
 
 
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(30))
 @given(
     processes=st.lists(st.lists(st.integers(1, 2_500), min_size=1, max_size=8), min_size=1, max_size=3),
     microcents=st.integers(1, 20_000),
@@ -328,7 +328,7 @@ def test_a_limit_that_processes_share_is_never_crossed_and_nobody_waits_for_ever
     assert max(store.most_usd for store in stores) <= MICROCENT * microcents
 
 
-@settings(max_examples=examples(30))
+@settings(max_examples=examples(15))
 @given(st.lists(st.integers(1, 200), min_size=1, max_size=30), st.integers(0, 5_000))
 def test_nobody_waits_for_a_limit_that_has_enough_for_all(wants: list[int], more: int) -> None:
     @in_virtual_time

@@ -20,7 +20,6 @@ from support.budget_worker import (
     LINES,
     MAX_TOKENS,
     MODEL,
-    PRELOADED,
     SHARED,
     TAKEN,
     Outcome,
@@ -53,7 +52,7 @@ async def kept(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 
 @pytest.fixture
 def workers() -> Iterator[Workers]:
-    some = Workers(PROCESSES, work, PRELOADED)
+    some = Workers(PROCESSES, work)
     yield some
     some.end()
 

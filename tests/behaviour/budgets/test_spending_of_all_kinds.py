@@ -10,7 +10,7 @@ import time
 from decimal import Decimal
 from pathlib import Path
 
-from support.job_worker import KEY, PRELOADED, Bill, Rush, Spender, work
+from support.job_worker import KEY, Bill, Rush, Spender, work
 from support.patience import PATIENCE
 from support.spend_worker import Place, Workers
 
@@ -45,7 +45,7 @@ async def test_a_limit_holds_for_all_kinds_of_spending_at_once(tmp_path: Path) -
 
 def test_a_limit_holds_for_all_kinds_of_spending_in_eight_processes(tmp_path: Path) -> None:
     path = tmp_path / "spending.db"
-    workers = Workers(8, work, PRELOADED)
+    workers = Workers(8, work)
     try:
         bills: list[Bill] = workers.do(Rush(Place("sqlite", str(path)), LIMIT, rounds=2, calls=5))  # type: ignore[arg-type]
     finally:

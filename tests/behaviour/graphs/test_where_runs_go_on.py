@@ -146,7 +146,7 @@ async def test_a_graph_that_made_too_many_visits_goes_on_with_all_that_it_stoppe
 
 
 @given(designs(limited=False))
-@settings(max_examples=examples(20))
+@settings(max_examples=examples(10))
 def test_what_is_said_is_what_starts_when_the_run_is_resumed(design: Design) -> None:
     async def check() -> tuple[object, tuple[str, ...], list[str]]:
         store = MemoryRunStore()

@@ -51,7 +51,7 @@ def assert_sendable(messages: Sequence[ModelMessage]) -> None:
     assert not open_calls
 
 
-FEW = settings(max_examples=examples(40))
+FEW = settings(max_examples=examples(20))
 
 
 @FEW

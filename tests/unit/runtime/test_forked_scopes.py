@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from support.patience import PATIENCE
+from support.fork_server import run_script
 
 SCRIPT = '''
 import asyncio, os, sys, threading
@@ -47,20 +45,9 @@ def in_child(work):
 
 def printed(tmp_path: Path, script: str) -> list[str]:
     """The lines that a script of processes prints."""
-    path = tmp_path / "script.py"
-    path.write_text(SCRIPT + script, encoding="utf-8")
-    tests = Path(__file__).parents[2]
-    done = subprocess.run(
-        [sys.executable, str(path)],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tests), *sys.path])},
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout.splitlines()
+    done = run_script(SCRIPT + script, tmp_path)
+    assert done.code == 0, done.out + done.err
+    return done.out.splitlines()
 
 
 pytestmark = [

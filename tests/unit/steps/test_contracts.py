@@ -212,7 +212,7 @@ def validated(annotation: Any, value: object, *, strict: bool) -> tuple[object, 
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(75))
+@settings(max_examples=examples(38))
 @given(annotation=ANNOTATIONS, value=VALUES, strict=st.booleans())
 async def test_inputs_and_outputs_are_validated_exactly_as_pydantic_does(
     annotation: Any, value: object, strict: bool

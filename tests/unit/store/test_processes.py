@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.patience import PATIENCE
 from support.spend_stores import Kept, account, claim
-from support.spend_worker import LEASE, Place, Task, Workers, work
+from support.spend_worker import LEASE, Place, Task, Workers
 
 from fastroai.runtime.budgets.spend_upkeep import SpendUpkeep
 from fastroai.runtime.owner import process_owner
@@ -104,7 +104,7 @@ async def test_processes_that_are_killed_at_any_moment_cross_no_limit_and_leave_
         wanted = task(
             shared, "without_end", str(amount), str(limit), cost=cost, lines=lines, notes=str(notes)
         )
-        workers = Workers(3, work, ["support.spend_worker"])
+        workers = Workers(3)
         try:
             for pipe in workers.pipes:
                 pipe.send(wanted)

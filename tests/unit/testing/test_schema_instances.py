@@ -94,7 +94,7 @@ def test_the_same_schema_gets_the_same_instance_every_time() -> None:
     distinct=st.booleans(),
     optional=st.booleans(),
 )
-@settings(max_examples=examples(75))
+@settings(max_examples=examples(38))
 def test_an_instance_satisfies_whatever_bounds_a_model_has(
     low: int, width: int, step: int, length: int, items: int, distinct: bool, optional: bool
 ) -> None:

@@ -520,7 +520,7 @@ token_limits = st.none() | st.integers(0, 400_000)
 
 @pytest.mark.slow
 @given(bounds(), usd_limits, token_limits)
-@settings(max_examples=examples(100))
+@settings(max_examples=examples(50))
 def test_a_lowered_request_has_the_longest_answer_that_fits(
     found: RequestBound, usd: Decimal | None, tokens: int | None
 ) -> None:
@@ -557,7 +557,7 @@ texts = st.text(st.characters(codec="utf-8"), max_size=200)
 
 
 @given(texts, texts, texts, texts)
-@settings(max_examples=examples(50))
+@settings(max_examples=examples(25))
 def test_the_bound_with_a_tokenizer_is_no_looser_than_without(
     instructions: str, question: str, result: str, description: str
 ) -> None:

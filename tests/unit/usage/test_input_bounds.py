@@ -418,7 +418,7 @@ def conversations(draw: st.DrawFn) -> list[ModelMessage]:
     return messages
 
 
-slow = settings(max_examples=examples(60))
+slow = settings(max_examples=examples(30))
 
 
 @pytest.mark.slow

@@ -308,7 +308,7 @@ turns = st.lists(
 @pytest.mark.parametrize("model", [CLAUDE, GEMINI])
 @given(plan=turns)
 @settings(
-    max_examples=examples(60),
+    max_examples=examples(30),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 def test_no_request_of_any_conversation_has_more_input_than_its_bound(

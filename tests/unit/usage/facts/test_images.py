@@ -125,7 +125,7 @@ BILLED: dict[str, tuple[str, str, str, Callable[[int, int], int]]] = {
 @example(width=1_024, height=768)
 @example(width=2_049, height=1_537)
 @example(width=1, height=60_000)
-@settings(max_examples=examples(50))
+@settings(max_examples=examples(25))
 def test_no_image_is_billed_beyond_its_bound(name: str, width: int, height: int) -> None:
     provider, model, detail, billed = BILLED[name]
     images = rule(provider, model)

@@ -158,6 +158,22 @@ def test_a_jump_back_by_on_fail_clears_outputs_but_that_of_the_failed_step() -> 
     }
 
 
+@pytest.mark.parametrize(("before", "output"), [((), None), (("z",), "before")])
+def test_a_gate_that_ends_a_flow_whose_last_output_was_cleared_leaves_it_what_is_left(
+    before: tuple[str, ...], output: Any
+) -> None:
+    gate = step("g", gate=GateSpec(on_approve=None, on_revise=None, on_kill=None))
+    steps = (*map(step, before), gate, step("a"), step("r", "a", on_fail="g"))
+    run = Run(flow("main", *steps, routed=("g",)), width=1)
+    for name in before:
+        run.done(name, "before")
+    run.done("a", "cleared")
+    assert run.bad("r") == ["g#1"]
+    run.tell(facts.AnswerGiven("g", "approve"))
+    assert run.finish.status == "finished"
+    assert run.machine.state.flows[""].output == output
+
+
 def test_next_keeps_outputs_until_they_are_replaced() -> None:
     run = Run(flow("main", step("a"), step("b", "a", next="a")), width=1)
     run.done("a", "A")
