@@ -1,4 +1,4 @@
-"""Commands that people know from other tools: `help` works, and others are told what they are here."""
+"""Commands that people know from other tools: `help`, also for exceptions, and what others are here."""
 
 from __future__ import annotations
 
@@ -31,6 +31,12 @@ class Commands(TyperGroup):
         """See `click.Group.resolve_command`."""
         first, *more = args
         if first == "help":
+            if more and more[0] not in self.commands:
+                from fastroai.cli.explaining import explained
+
+                if (entry := explained(more[0])) is not None:
+                    click.echo(entry)
+                    ctx.exit()
             if more:
                 return super().resolve_command(ctx, [*more, "--help"])
             click.echo(ctx.get_help())

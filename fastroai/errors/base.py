@@ -113,7 +113,10 @@ def error_chain(error: BaseException) -> Iterator[BaseException]:
 
 
 class FastroAIError(Exception):
-    """Base of every error that FastroAI raises on purpose."""
+    """Base of every error that FastroAI raises on purpose.
+
+    What to do: Read the message: each says what was wrong, where, and how to mend it.
+    """
 
     retryable: ClassVar[bool] = False
     """Whether trying the same thing again can help. Stops and mistakes are final."""
@@ -145,11 +148,17 @@ class FastroAIError(Exception):
 
 
 class FastroAIWarning(UserWarning):
-    """Something works otherwise than its declaration says, because the configuration lacks what it needs."""
+    """Something works otherwise than its declaration says, because the configuration lacks what it needs.
+
+    What to do: Configure what the message names, or silence it with `warnings.filterwarnings`.
+    """
 
 
 class ConfigurationError(FastroAIError, ValueError):
-    """An option has an invalid value."""
+    """An option has an invalid value.
+
+    What to do: Give the option a value as the message describes it.
+    """
 
     def __init__(self, option: str, value: object, expected: str) -> None:
         super().__init__(option, value, expected)

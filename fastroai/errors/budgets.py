@@ -46,6 +46,9 @@ class BudgetExceeded(FastroAIError):
             response = await agent.run("...", budget=Budget(usd="0.10"))
         except BudgetExceeded as stop:
             response = await agent.run(message_history=stop.messages, budget=Budget(usd="0.20"))
+
+    What to do: Raise the budget, or use a cheaper model or a lower `max_tokens`. What was paid for is on the
+    error.
     """
 
     unit: ClassVar[str] = ""
@@ -187,7 +190,10 @@ _AFTER_OTHERS: Final = "Try again when those that have reserved it have ended"
 
 
 class CostBudgetExceeded(BudgetExceeded):
-    """A budget of money stopped the run. Amounts are microcents ($1 = 1,000,000)."""
+    """A budget of money stopped the run. Amounts are microcents ($1 = 1,000,000).
+
+    What to do: Raise the budget, lower `max_tokens`, or take a cheaper model. `usage` has what was spent.
+    """
 
     unit = "microcents"
     _verb = "cost"
@@ -260,7 +266,10 @@ CostBudgetExceededError = CostBudgetExceeded
 
 
 class SpendLimitExceeded(CostBudgetExceeded):
-    """A `SpendLimit`, which runs and processes share, stopped the run. Amounts are microcents."""
+    """A `SpendLimit`, which runs and processes share, stopped the run. Amounts are microcents.
+
+    What to do: Wait until the window resets (`resets_at`), raise the limit, or set `on_limit="wait"`.
+    """
 
     key: str = ""
     """The key of the limit: the name under which spending counts."""
@@ -288,19 +297,28 @@ class SpendLimitExceeded(CostBudgetExceeded):
 
 
 class TokenBudgetExceeded(BudgetExceeded):
-    """A budget of tokens stopped the run."""
+    """A budget of tokens stopped the run.
+
+    What to do: Raise `tokens` of the budget, or lower `max_tokens`.
+    """
 
     unit = "tokens"
 
 
 class RequestBudgetExceeded(BudgetExceeded):
-    """A budget of requests stopped the run."""
+    """A budget of requests stopped the run.
+
+    What to do: Raise the budget of requests, or find out why the agent needs so many.
+    """
 
     unit = "requests"
 
 
 class TimeBudgetExceeded(BudgetExceeded):
-    """A budget of time stopped the run: it was cancelled when its milliseconds had passed."""
+    """A budget of time stopped the run: it was cancelled when its milliseconds had passed.
+
+    What to do: Raise `ms` of the budget, or make the work shorter.
+    """
 
     unit = "milliseconds"
 

@@ -21,6 +21,8 @@ class ExpressionError(FastroAIError, ValueError):
     """A text is not an expression, or it cannot be evaluated with the data that it was given.
 
     `problems` has every problem. `missing` is the name that an evaluation looked up and did not find.
+
+    What to do: Correct the expression at the place that the message marks.
     """
 
     def __init__(
@@ -54,7 +56,10 @@ class ExpressionError(FastroAIError, ValueError):
 
 
 class UnknownModelError(FastroAIError, ValueError):
-    """A model reference whose provider cannot be told."""
+    """A model reference whose provider cannot be told.
+
+    What to do: Write the model as `provider:model`, or pass a model object.
+    """
 
     def __init__(self, reference: str, candidates: tuple[str, ...] = ()) -> None:
         super().__init__(reference, candidates)
@@ -76,7 +81,10 @@ def how_to_install(extra: str) -> str:
 
 
 class MissingExtraError(FastroAIError, ImportError):
-    """An optional dependency is not installed."""
+    """An optional dependency is not installed.
+
+    What to do: Install the extra that the message names.
+    """
 
     def __init__(self, feature: str, extra: str, package: str) -> None:
         super().__init__(feature, extra, package)
@@ -90,7 +98,10 @@ class MissingExtraError(FastroAIError, ImportError):
 
 
 class PipelineValidationError(FastroAIError, ValueError):
-    """A pipeline that cannot run. `problems` has every problem that was found, a sentence each."""
+    """A pipeline that cannot run. `problems` has every problem that was found, a sentence each.
+
+    What to do: Correct every problem that the message lists.
+    """
 
     def __init__(self, pipeline: str, problems: tuple[str, ...]) -> None:
         super().__init__(pipeline, problems)
@@ -101,7 +112,10 @@ class PipelineValidationError(FastroAIError, ValueError):
 
 
 class UnknownPipelineError(FastroAIError, KeyError):
-    """A router was asked for a pipeline that is not registered."""
+    """A router was asked for a pipeline that is not registered.
+
+    What to do: Register the pipeline, or return one of the names that the message lists.
+    """
 
     def __init__(self, router: str, name: str, known: tuple[str, ...]) -> None:
         super().__init__(router, name, known)
@@ -114,7 +128,10 @@ class UnknownPipelineError(FastroAIError, KeyError):
 
 
 class RunningLoopError(FastroAIError, RuntimeError):
-    """A sync entry point was called where an event loop of asyncio or trio is running."""
+    """A sync entry point was called where an event loop of asyncio or trio is running.
+
+    What to do: Write `await` and the method without `_sync`.
+    """
 
     def __init__(self, called: str, instead: str, loop: Literal["asyncio", "trio"] = "asyncio") -> None:
         super().__init__(called, instead, loop)
@@ -128,7 +145,10 @@ class RunningLoopError(FastroAIError, RuntimeError):
 
 
 class NoRunningLoopError(FastroAIError, RuntimeError):
-    """Something that needs asyncio was awaited where no event loop of asyncio is running."""
+    """Something that needs asyncio was awaited where no event loop of asyncio is running.
+
+    What to do: Use asyncio, or the sync method of the same name.
+    """
 
     def __init__(self, under: Literal["trio"] | None = None) -> None:
         super().__init__(under)

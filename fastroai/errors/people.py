@@ -11,6 +11,8 @@ class AnswerRejected(FastroAIError, ValueError):
     """An answer is not of the type that the question asks for, or not one of its options.
 
     The question stays open.
+
+    What to do: Answer again with a value of the type that the message names.
     """
 
     def __init__(self, question_id: str, reason: str) -> None:
@@ -25,7 +27,10 @@ class AnswerRejected(FastroAIError, ValueError):
 
 
 class QuestionClosed(FastroAIError):
-    """A question takes no answer: it has one, its time is over, or its run does not wait for it."""
+    """A question takes no answer: it has one, its time is over, or its run does not wait for it.
+
+    What to do: Look at the question again: it says who answered, or why it is closed.
+    """
 
     def __init__(self, question_id: str, reason: str) -> None:
         super().__init__(question_id, reason)
@@ -36,7 +41,10 @@ class QuestionClosed(FastroAIError):
 
 
 class QuestionTimedOut(FastroAIError, TimeoutError):
-    """Nobody answered a question in time, and `ctx.ask` was given no `on_timeout=`."""
+    """Nobody answered a question in time, and `ctx.ask` was given no `on_timeout=`.
+
+    What to do: Ask with a later deadline, or give `on_timeout=` a value for this case.
+    """
 
     def __init__(self, question_id: str, deadline: datetime) -> None:
         super().__init__(question_id, deadline)
@@ -50,7 +58,10 @@ class QuestionTimedOut(FastroAIError, TimeoutError):
 
 
 class MessageRejected(FastroAIError, ValueError):
-    """A message that the run cannot receive. It was not sent."""
+    """A message that the run cannot receive. It was not sent.
+
+    What to do: Send to a run that has not ended, under the name that it waits for.
+    """
 
     def __init__(self, run_id: str, name: str, reason: str) -> None:
         super().__init__(run_id, name, reason)
@@ -61,7 +72,10 @@ class MessageRejected(FastroAIError, ValueError):
 
 
 class MessageTimedOut(FastroAIError, TimeoutError):
-    """Nobody sent a message in time, and `ctx.receive` was given no `on_timeout=`."""
+    """Nobody sent a message in time, and `ctx.receive` was given no `on_timeout=`.
+
+    What to do: Send the message earlier, wait longer, or give `on_timeout=` a value for this case.
+    """
 
     def __init__(self, run_id: str, name: str, deadline: datetime) -> None:
         super().__init__(run_id, name, deadline)

@@ -14,6 +14,9 @@ class AnswerCutError(FastroAIError):
     """An answer broke off: its stream ended without the finish reason that the provider gives.
 
     `usage` has the cost of the answer, at its bound if the provider did not report it.
+
+    What to do: Ask again, or raise `max_tokens` if the answer was too long. The partial answer is on the
+    error.
     """
 
     retryable = True
@@ -32,7 +35,10 @@ class AnswerCutError(FastroAIError):
 
 
 class DispatchSkippedError(FastroAIError):
-    """Raised by a hook to say that an agent call must not be made: it fails at once and is not retried."""
+    """Raised by a hook to say that an agent call must not be made: it fails at once and is not retried.
+
+    What to do: Look at the hook that raised it; the call is not made until the hook lets it.
+    """
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)
@@ -47,6 +53,9 @@ class CircuitOpenError(FastroAIError):
 
     The error that is raised is also a PydanticAI `ModelAPIError`, so a `FallbackModel` goes on to its next
     candidate.
+
+    What to do: Try again after `retry_after` seconds, or give the agent a
+    fallback model.
     """
 
     retryable = True
@@ -75,7 +84,10 @@ class CircuitOpenError(FastroAIError):
 
 
 class UnpricedModelError(FastroAIError):
-    """No price is known for a model where one is needed, as under a budget of money."""
+    """No price is known for a model where one is needed, as under a budget of money.
+
+    What to do: Add a price with `CostCalculator(prices=...)`, or pass `on_unpriced="allow"`.
+    """
 
     def __init__(
         self,
@@ -126,7 +138,11 @@ class UnpricedModelError(FastroAIError):
 
 
 class UnboundedRequestError(FastroAIError):
-    """A budget is set, and nothing bounds what a request can use of it."""
+    """A budget is set, and nothing bounds what a request can use of it.
+
+    What to do: Set `max_tokens`, say what the server is with `CostCalculator(endpoints=...)`, or pass
+    `on_unbounded="allow"`.
+    """
 
     def __init__(self, model: str, provider: str, why: str | None = None) -> None:
         super().__init__(model, provider, why)
@@ -143,7 +159,10 @@ class UnboundedRequestError(FastroAIError):
 
 
 class UnmeteredRequestError(FastroAIError):
-    """Inside of a run, a request was refused because the account cannot follow it."""
+    """Inside of a run, a request was refused because the account cannot follow it.
+
+    What to do: Use the way to call the model that the message names.
+    """
 
     def __init__(self, call: str, scope_path: tuple[str, ...], instead: str) -> None:
         super().__init__(call, scope_path, instead)
@@ -155,7 +174,10 @@ class UnmeteredRequestError(FastroAIError):
 
 
 class PriceUpdateError(FastroAIError):
-    """Newer prices could not be downloaded; those in use stay in use."""
+    """Newer prices could not be downloaded; those in use stay in use.
+
+    What to do: Look at the network and try again; runs go on with the prices in use.
+    """
 
     retryable = True
 
@@ -168,7 +190,10 @@ class PriceUpdateError(FastroAIError):
 
 
 class ScopeClosedError(FastroAIError):
-    """A request was made after the run that it belongs to had ended, or was in flight when it ended."""
+    """A request was made after the run that it belongs to had ended, or was in flight when it ended.
+
+    What to do: Await the call inside the run, or start a run of its own for it.
+    """
 
     def __init__(self, scope_path: tuple[str, ...], in_flight: bool = False) -> None:
         super().__init__(scope_path, in_flight)
@@ -187,6 +212,9 @@ class ForkedScopeError(FastroAIError):
     """Code tried to spend in a process that was forked inside of a budget, or of a run on record.
 
     A budget counts in the process that opened it. In copies of that process each copy could spend all of it.
+
+    What to do: Start the child process before the run, or with the `spawn` method, and open a budget of its
+    own there.
     """
 
     def __init__(

@@ -23,7 +23,10 @@ def failure_inside(error: StepExecutionError) -> BaseException:
 
 
 class MissingInputError(FastroAIError, KeyError):
-    """A step asked for an input that the run was not given, or a graph node for a key not in memory."""
+    """A step asked for an input that the run was not given, or a graph node for a key not in memory.
+
+    What to do: Give the run this input, or pass a default to `get_input`.
+    """
 
     def __init__(self, step_id: str, key: str, known: tuple[str, ...], in_graph: bool = False) -> None:
         super().__init__(step_id, key, known, in_graph)
@@ -51,7 +54,10 @@ class MissingInputError(FastroAIError, KeyError):
 
 
 class MissingDependencyError(FastroAIError, KeyError):
-    """A step asked for the output of a step that it does not depend on, or that has none."""
+    """A step asked for the output of a step that it does not depend on, or that has none.
+
+    What to do: Add the step to `dependencies`, as the message shows.
+    """
 
     def __init__(self, step_id: str, dependency: str, reason: str) -> None:
         super().__init__(step_id, dependency, reason)
@@ -62,7 +68,10 @@ class MissingDependencyError(FastroAIError, KeyError):
 
 
 class DependencyTypeError(FastroAIError, TypeError):
-    """The output of a dependency is not of the type that the step asked for."""
+    """The output of a dependency is not of the type that the step asked for.
+
+    What to do: Ask for the type that the step returns, or change the type that it returns.
+    """
 
     def __init__(self, step_id: str, dependency: str, expected: str, actual: str) -> None:
         super().__init__(step_id, dependency, expected, actual)
@@ -76,7 +85,10 @@ class DependencyTypeError(FastroAIError, TypeError):
 
 
 class InputTypeError(FastroAIError, TypeError):
-    """An input, or a value in the memory of a graph, is not of the type that the step asked for."""
+    """An input, or a value in the memory of a graph, is not of the type that the step asked for.
+
+    What to do: Give the run an input of the type that the step asks for, or ask for another type.
+    """
 
     def __init__(self, step_id: str, key: str, expected: str, actual: str) -> None:
         super().__init__(step_id, key, expected, actual)
@@ -87,7 +99,11 @@ class InputTypeError(FastroAIError, TypeError):
 
 
 class StepExecutionError(FastroAIError):
-    """A step failed. `original_error` is the cause; `step_outputs` and `usage` have what was not lost."""
+    """A step failed. `original_error` is the cause; `step_outputs` and `usage` have what was not lost.
+
+    What to do: Look at `original_error`. Resume the run after mending it: steps that finished are not
+    repeated.
+    """
 
     def __init__(self, step_id: str, original_error: BaseException) -> None:
         super().__init__(step_id, original_error)
@@ -106,6 +122,8 @@ class RecordedError(FastroAIError):
 
     It stands for an exception of an earlier process of a run, as far as that is on record; and in what `wake`
     and `recover` return for one that is no `Exception`, such as `SystemExit`, which is its `__cause__`.
+
+    What to do: Look up the original type, which the message names.
     """
 
     def __init__(self, error_type: str, message: str) -> None:
@@ -134,6 +152,8 @@ class ContractViolation(NoUsableOutput):
     `details` has every problem, `data` the values in question: inputs by name, or the output. `step_id` is
     `None` if the inputs of a run are not what its pipeline accepts. `kind` says what has this id: a step, a
     typed function or a flow.
+
+    What to do: Correct the inputs or the step, or loosen the contract: `details` names each field.
     """
 
     def __init__(
@@ -172,7 +192,10 @@ _VIOLATED: Mapping[Direction, str] = {
 
 
 class TimeLimitExceeded(FastroAIError, TimeoutError):
-    """A timeout ran out."""
+    """A timeout ran out.
+
+    What to do: Raise the timeout that the message names, or make the work shorter.
+    """
 
     retryable = True
 
@@ -185,7 +208,11 @@ class TimeLimitExceeded(FastroAIError, TimeoutError):
 
 
 class OnceInterrupted(FastroAIError):
-    """A process died during a side effect of `ctx.once`, so nobody knows whether it has happened."""
+    """A process died during a side effect of `ctx.once`, so nobody knows whether it has happened.
+
+    What to do: Find out whether it has happened. If it must be done again, resume
+    with `ctx.once(..., if_interrupted="repeat")`; else fork the run with the output of the step.
+    """
 
     def __init__(self, step_id: str, name: str) -> None:
         super().__init__(step_id, name)
@@ -200,7 +227,10 @@ class OnceInterrupted(FastroAIError):
 
 
 class CancelledInside(FastroAIError):
-    """A step failed because it awaited a task that was cancelled; the step itself was not cancelled."""
+    """A step failed because it awaited a task that was cancelled; the step itself was not cancelled.
+
+    What to do: Find out who cancelled the inner task; await it in a `try` if its cancellation is no failure.
+    """
 
     retryable = True
 
@@ -225,6 +255,8 @@ class LangGraphStopped(FastroAIError):
     """A LangGraph graph that is a step stopped before its end: it waits for an answer, or went on too long.
 
     `reason` is `"interrupt"`, with the question in `detail`, or `"recursion limit"`, with the limit.
+
+    What to do: Answer the interrupt and resume the graph, or raise its recursion limit.
     """
 
     def __init__(self, step_id: str, reason: Literal["interrupt", "recursion limit"], detail: str) -> None:

@@ -13,6 +13,8 @@ class FlowStopped(FastroAIError):
     `status` is the status of the run, `reason` says why it has it, and `questions` wait for answers.
     `waits_until` is the time at which `wake` goes on with it, if it waits for one.
     `await flow.resume(run_id)` goes on with the run.
+
+    What to do: Answer the questions, and resume the run; or let `wake` do so.
     """
 
     def __init__(
@@ -38,7 +40,10 @@ class FlowStopped(FastroAIError):
 
 
 class StoreUnavailable(FastroAIError):
-    """A store could not be reached, did not answer, or cannot write. `advice` says what to do."""
+    """A store could not be reached, did not answer, or cannot write. `advice` says what to do.
+
+    What to do: Do as `advice` says, then try again.
+    """
 
     retryable = True
 
@@ -51,7 +56,11 @@ class StoreUnavailable(FastroAIError):
 
 
 class SpendStoreUnavailable(StoreUnavailable):
-    """The store of a `SpendLimit` could not be reached or did not answer, so the limit cannot be kept."""
+    """The store of a `SpendLimit` could not be reached or did not answer, so the limit cannot be kept.
+
+    What to do: See that the store is there and answers, or say what to do meanwhile:
+    `SpendLimit(on_unavailable=...)`.
+    """
 
     def __str__(self) -> str:
         return f"spend {super().__str__()}, or SpendLimit(on_unavailable='allow') sends requests uncounted"
@@ -61,6 +70,9 @@ class RunStoreUnavailable(StoreUnavailable):
     """A store of runs could not be reached, did not answer, or cannot write.
 
     No write is half done. If the answer of the store was lost, the whole write may have been done.
+
+    What to do: See that the store is there and answers, then resume the run: nothing that it had on record is
+    lost.
     """
 
     retryable = False  # writing is retried by itself; the work to be written must not be done again
@@ -76,6 +88,8 @@ class RevisionConflict(FastroAIError):
     """Another write to a key came first, after it was read; nothing was written now.
 
     After an operation whose connection dropped, that write can be the caller's own.
+
+    What to do: Read the key again, and write what follows from its new value.
     """
 
     def __init__(self, key: str, expected: int, actual: int) -> None:
@@ -90,7 +104,10 @@ class RevisionConflict(FastroAIError):
 
 
 class RunExists(FastroAIError):
-    """A run with this id is in the store already."""
+    """A run with this id is in the store already.
+
+    What to do: Resume that run, or choose another id.
+    """
 
     def __init__(self, run_id: str, status: str) -> None:
         super().__init__(run_id, status)
@@ -104,7 +121,10 @@ class RunExists(FastroAIError):
 
 
 class RunNotFound(FastroAIError, KeyError):
-    """The store has no run with this id, or without a store, this process runs none."""
+    """The store has no run with this id, or without a store, this process runs none.
+
+    What to do: Check the id and the store, as the message names them.
+    """
 
     def __init__(self, run_id: str, store: str | None) -> None:
         super().__init__(run_id, store)
@@ -123,7 +143,10 @@ class RunNotFound(FastroAIError, KeyError):
 
 
 class RunInProgress(FastroAIError):
-    """The run is running in another process, or in another task of this one."""
+    """The run is running in another process, or in another task of this one.
+
+    What to do: Wait for the other process, or pass `on_busy="enqueue"` or `"interrupt"`.
+    """
 
     retryable = True
 
@@ -139,7 +162,10 @@ class RunInProgress(FastroAIError):
 
 
 class RunStatusConflict(FastroAIError):
-    """The status of the run does not allow the operation: a run that has finished cannot be cancelled."""
+    """The status of the run does not allow the operation: a run that has finished cannot be cancelled.
+
+    What to do: Look at the status of the run; some operations need it to run or to wait.
+    """
 
     def __init__(self, run_id: str, status: str, expected: str) -> None:
         super().__init__(run_id, status, expected)
@@ -150,7 +176,11 @@ class RunStatusConflict(FastroAIError):
 
 
 class RunTakenOver(FastroAIError):
-    """Another process has taken this run up, after its lease had ended or by force; or its record is gone."""
+    """Another process has taken this run up, after its lease had ended or by force; or its record is gone.
+
+    What to do: Let the other process go on, and follow the run from here. If this one was only slow, give
+    runs a longer `lease=`.
+    """
 
     def __init__(self, run_id: str, is_gone: bool = False) -> None:
         super().__init__(run_id, is_gone)
@@ -173,7 +203,10 @@ class RunTakenOver(FastroAIError):
 
 
 class RunConflict(FastroAIError):
-    """A run has gone on since the caller read it, so nothing of this call was put on record."""
+    """A run has gone on since the caller read it, so nothing of this call was put on record.
+
+    What to do: Read the run again, and repeat the call if it still makes sense.
+    """
 
     def __init__(self, run_id: str, expecting: int) -> None:
         super().__init__(run_id, expecting)
@@ -187,7 +220,11 @@ class RunConflict(FastroAIError):
 
 
 class RunDefinitionChanged(FastroAIError):
-    """The pipeline or graph is not the one that the run was started with."""
+    """The pipeline or graph is not the one that the run was started with.
+
+    What to do: Resume with the definition as it was, or with `force=True` if
+    the change does no harm.
+    """
 
     def __init__(
         self,
@@ -215,6 +252,8 @@ class CallChangedError(FastroAIError):
     """A call is not declared as it was when its answer was put on record, so that answer is not used.
 
     With `on_changed="fail"`, nothing was sent. With `"keep"`, the answer does not fit what is declared now.
+
+    What to do: Resume with `on_changed="ask"` to ask anew, or undo the change of the declaration.
     """
 
     def __init__(
@@ -242,7 +281,10 @@ class CallChangedError(FastroAIError):
 
 
 class RunCorrupt(FastroAIError):
-    """The record of a run cannot be read: entry `position` of its log, or another part if that is 0."""
+    """The record of a run cannot be read: entry `position` of its log, or another part if that is 0.
+
+    What to do: Restore the store from a backup, or forget the run; other runs are not affected.
+    """
 
     def __init__(self, run_id: str, position: int, reason: str) -> None:
         super().__init__(run_id, position, reason)
@@ -257,7 +299,10 @@ class RunCorrupt(FastroAIError):
 
 
 class RunFromNewerVersion(FastroAIError):
-    """A later version of FastroAI has written the record of this run."""
+    """A later version of FastroAI has written the record of this run.
+
+    What to do: Update FastroAI to the version that has written it.
+    """
 
     def __init__(self, run_id: str, format: int, known: int) -> None:
         super().__init__(run_id, format, known)
@@ -271,7 +316,10 @@ class RunFromNewerVersion(FastroAIError):
 
 
 class RunFromOlderVersion(FastroAIError):
-    """An earlier version of FastroAI has written the record of this run."""
+    """An earlier version of FastroAI has written the record of this run.
+
+    What to do: Resume the run with the version that has written it, start a new run, or delete it.
+    """
 
     def __init__(self, run_id: str, format: int, known: int) -> None:
         super().__init__(run_id, format, known)
@@ -286,7 +334,10 @@ class RunFromOlderVersion(FastroAIError):
 
 
 class UnknownFactKind(FastroAIError):
-    """A run cannot go on: entry `position` of its log is a fact that no imported module declares."""
+    """A run cannot go on: entry `position` of its log is a fact that no imported module declares.
+
+    What to do: Import the module that declares this kind of fact, and resume the run again.
+    """
 
     def __init__(self, run_id: str, position: int, kind: str) -> None:
         super().__init__(run_id, position, kind)
@@ -301,7 +352,10 @@ class UnknownFactKind(FastroAIError):
 
 
 class ValueNotStorable(FastroAIError, TypeError):
-    """A value cannot be written to the store of the run so that it comes back as it was."""
+    """A value cannot be written to the store of the run so that it comes back as it was.
+
+    What to do: Return plain JSON, or declare the type of the value.
+    """
 
     def __init__(self, what: str, field: str, type_name: str, reason: str) -> None:
         super().__init__(what, field, type_name, reason)

@@ -16,6 +16,8 @@ class CompileError(ConfigurationError):
     """A typed function, contract or flow cannot work as it is declared.
 
     `problems` has every problem that was found, a sentence each.
+
+    What to do: Correct every problem that the message lists.
     """
 
     def __init__(self, declared: str, problems: tuple[str, ...]) -> None:
@@ -39,6 +41,8 @@ class PreconditionFailed(_FunctionViolation):
     """The inputs of a typed function do not meet its `given` conditions. Nothing was sent.
 
     `violations` are the conditions that do not hold, and `data` has the inputs by name.
+
+    What to do: Call the function with inputs that meet its `given` conditions.
     """
 
     _direction = "require"
@@ -62,6 +66,8 @@ class PostconditionFailed(_FunctionViolation):
     """The output of a typed function does not meet its `ensure` conditions after the last attempt.
 
     `violations` are those of the last output, which is `data`; `history` has every attempt.
+
+    What to do: Make the intent clearer, raise `retries`, or loosen `ensure`; `history` has the answers.
     """
 
     _direction = "ensure"
@@ -85,6 +91,8 @@ class ParseFailure(_FunctionViolation):
     """A model's last answer for a typed function is not of the declared type.
 
     `raw_output` is its text, `violations` say what did not match; `history` has all attempts.
+
+    What to do: Make the intent clearer, raise `retries`, or take a stronger model; `history` has the answers.
     """
 
     _direction = "output"
@@ -108,6 +116,9 @@ class ConvergenceFailure(NoUsableOutput):
     """A refinement was not good enough after its last iteration.
 
     `history` has every iteration: the output, and the feedback on it.
+
+    What to do: Raise the number of iterations, or make the condition easier to meet; `history` says how close
+    it came.
     """
 
     def __init__(self, function: str, history: tuple[FailedAttempt, ...]) -> None:
@@ -125,6 +136,8 @@ class ConsensusFailure(NoUsableOutput):
     """Too few members of a quorum agree.
 
     `outputs` has the outputs of the members that succeeded, `errors` the errors of those that failed.
+
+    What to do: Look at why the `outputs` differ; ask more members, or for fewer that agree.
     """
 
     def __init__(
@@ -147,7 +160,10 @@ class ConsensusFailure(NoUsableOutput):
 
 
 class StabilityAssertionError(FastroAIError, AssertionError):
-    """Samples of one answer agree less than `assert_stable` asks for. `outputs` are the samples."""
+    """Samples of one answer agree less than `assert_stable` asks for. `outputs` are the samples.
+
+    What to do: Lower the temperature, make the intent clearer, or ask for less agreement.
+    """
 
     def __init__(
         self, agreement: float, threshold: float, on: tuple[str, ...], outputs: tuple[object, ...]
@@ -167,6 +183,8 @@ class ParallelFailed(NoUsableOutput):
     """So many coroutines failed that `parallel` or `race` cannot get the results it requires.
 
     `errors` are their errors, in the order in which they failed.
+
+    What to do: Look at `errors`; lower `require` if fewer results are enough.
     """
 
     def __init__(self, required: int, started: int, errors: tuple[BaseException, ...]) -> None:
@@ -181,7 +199,10 @@ class ParallelFailed(NoUsableOutput):
 
 
 class ParallelValidationFailed(NoUsableOutput):
-    """The `validate` of `parallel` refuses its results, which are `outputs`."""
+    """The `validate` of `parallel` refuses its results, which are `outputs`.
+
+    What to do: Look at `outputs` and at the condition; ask again, or change `validate`.
+    """
 
     def __init__(self, violations: tuple[str, ...], outputs: tuple[object, ...]) -> None:
         super().__init__(violations, outputs)
@@ -199,6 +220,8 @@ class FlowDiverged(FastroAIError):
 
     `recorded` is the call on record that was not made again, and `called` the one that was made instead. In
     both, the values of opaque inputs are left out.
+
+    What to do: Resume with the code that began the run, or start a new run.
     """
 
     def __init__(self, flow: str, recorded: str, called: str) -> None:
@@ -214,7 +237,10 @@ class FlowDiverged(FastroAIError):
 
 
 class HumanTimeoutError(QuestionTimedOut):
-    """Nobody answered a question of `await_human` in time, and its `on_timeout` says to raise."""
+    """Nobody answered a question of `await_human` in time, and its `on_timeout` says to raise.
+
+    What to do: Ask with a later deadline, or set `on_timeout` to a value for this case.
+    """
 
     @property
     def review_id(self) -> str:

@@ -29,6 +29,8 @@ class GraphValidationError(FastroAIError, ValueError):
     """A graph that cannot run. `problems` has every problem that was found.
 
     `source` is the file that the graph was loaded from, if there is one.
+
+    What to do: Correct every problem that the message lists.
     """
 
     def __init__(self, graph: str, problems: tuple[GraphProblem, ...], source: str | None = None) -> None:
@@ -41,7 +43,10 @@ class GraphValidationError(FastroAIError, ValueError):
 
 
 class GraphStopped(FastroAIError):
-    """A graph ended without the output of a terminal. `status` says how, `reason` why."""
+    """A graph ended without the output of a terminal. `status` says how, `reason` why.
+
+    What to do: Look at `reason`; resume the graph, or change its edges.
+    """
 
     def __init__(self, graph: str, status: str, reason: str) -> None:
         super().__init__(graph, status, reason)
@@ -55,6 +60,8 @@ class MemoryConflict(FastroAIError):
     """Branches of a fork wrote the same key of a graph's memory, and their values could not be merged.
 
     Either `on_conflict="error"` holds for the key, or its reducer failed: then `why` says with which error.
+
+    What to do: Let the branches write other keys, or choose another `on_conflict` for this one.
     """
 
     def __init__(self, key: str, first: str, second: str, why: str = "") -> None:
@@ -72,7 +79,10 @@ class MemoryConflict(FastroAIError):
 
 
 class VisitsExhausted(FastroAIError):
-    """A branch of a graph went in a circle of `nodes` that have all reached their `max_visits`."""
+    """A branch of a graph went in a circle of `nodes` that have all reached their `max_visits`.
+
+    What to do: Raise `max_visits`, or add an edge that leaves the circle.
+    """
 
     def __init__(self, nodes: tuple[str, ...]) -> None:
         super().__init__(nodes)
@@ -86,6 +96,8 @@ class JudgeEscalated(FastroAIError):
     """The judge of an `AgentNode` said that trying again cannot help.
 
     `reason` is the reason of the judge, `output` the last output of the agent.
+
+    What to do: Read `reason`: a person, another model or other inputs are needed.
     """
 
     def __init__(self, step_id: str, reason: str, iterations: int, output: object) -> None:
@@ -101,6 +113,8 @@ class JudgeNotSatisfied(FastroAIError):
     """The judge of an `AgentNode` accepted none of the outputs that `max_iterations` allows.
 
     `reason` is the reason of the judge against the last output, which is `output`.
+
+    What to do: Raise `max_iterations`, or make the criteria of the judge clearer.
     """
 
     def __init__(self, step_id: str, reason: str, iterations: int, output: object) -> None:

@@ -36,6 +36,8 @@ class WorkflowValidationError(FastroAIError, ValueError):
     """A workflow spec that cannot run. `problems` has every problem that was found, at most 101.
 
     `source` is the file that the spec was loaded from, if there is one.
+
+    What to do: Correct every problem that the message lists, at its line.
     """
 
     def __init__(self, problems: tuple[WorkflowProblem, ...], source: str | None = None) -> None:
@@ -52,6 +54,8 @@ class ResultRejected(FastroAIError):
 
     `check` is `SchemaFailed`, `ContractFailed` or `EnsureFailed`; `violations` has every problem of the
     `output`.
+
+    What to do: Correct the result as `violations` says, or loosen the contract of the function.
     """
 
     def __init__(self, step_id: str, check: str, violations: tuple[str, ...], output: object) -> None:

@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from fastroai.cli.app import app
+from fastroai.cli.explaining import exceptions
 
 
 def typed(line: str) -> Result:
@@ -46,3 +47,20 @@ def test_other_unknown_commands_are_told_as_before() -> None:
     assert result.exit_code == 2
     assert "Did you mean 'flow'" in result.output
     assert typed("help nothing").exit_code == 2
+
+
+def test_help_says_what_an_exception_means_and_what_to_do() -> None:
+    said = typed("help SpendLimitExceeded")
+    assert said.exit_code == 0
+    assert said.output.startswith("fastroai.errors.SpendLimitExceeded: a CostBudgetExceeded\n")
+    assert "What to do: " in said.output
+    for misspelt in ("fastroai.errors.SpendLimitExceeded", "SpendLimitExeeded"):
+        assert typed(f"help {misspelt}").output == said.output
+    assert typed("help nothing-of-the-kind").exit_code == 2
+
+
+@pytest.mark.parametrize("name", sorted(exceptions()))
+def test_every_exception_says_what_to_do(name: str) -> None:
+    told = " ".join((exceptions()[name].__doc__ or "").split())
+    reason, _, remedy = told.partition("What to do: ")
+    assert (len(reason) > 20, len(remedy) > 20) == (True, True)
