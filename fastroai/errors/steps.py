@@ -192,7 +192,7 @@ _VIOLATED: Mapping[Direction, str] = {
 
 
 class TimeLimitExceeded(FastroAIError, TimeoutError):
-    """A timeout ran out.
+    """A timeout ran out: that of a step, of a call in it, or of a whole run.
 
     What to do: Raise the timeout that the message names, or make the work shorter.
     """
