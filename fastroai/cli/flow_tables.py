@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from fastroai.cli.tables import columns, status_cell, text_cell
-from fastroai.cli.text import dollars, local, seconds
+from fastroai.cli.text import dollars, local
+from fastroai.durations import duration
 
 if TYPE_CHECKING:
     from fastroai.workflows.answers import AuditAnswer, ListedFlow, NextAnswer, StepRecord
@@ -67,7 +68,7 @@ def audit_lines(audit: AuditAnswer) -> list[str]:
     parts = [
         f"{audit.flow_id} of {audit.flow}: {audit.status.replace('_', ' ')}",
         f"{audit.steps_completed} of {audit.total_steps} steps{_skipped(audit)}, round {audit.round}, "
-        f"{seconds(audit.total_duration_ms / 1000)}, "
+        f"{duration(audit.total_duration_ms / 1000)}, "
         f"{audit.tokens:,} tokens, {dollars(audit.cost_usd)}{known}",
     ]
     if audit.reason and audit.status != "complete":
@@ -103,7 +104,7 @@ def _trace_table(steps: Sequence[StepRecord]) -> Table:
             text_cell(step.step_id),
             status_cell(step.outcome),
             Text(str(step.attempts or ""), justify="right"),
-            Text(seconds(step.duration_ms / 1000) if step.duration_ms else ""),
+            Text(duration(step.duration_ms / 1000) if step.duration_ms else ""),
             Text(dollars(step.cost_usd) if step.cost_usd else "", justify="right"),
             text_cell(step.resolved_by or step.agent or ""),
             text_cell(says, one_line=True),

@@ -11,7 +11,6 @@ from pydantic import JsonValue
 
 from fastroai.cli.exits import FAILED, OK, complain, exit_code_of
 from fastroai.cli.opened import opened_store
-from fastroai.cli.progress import with_progress
 from fastroai.cli.reading import print_json
 from fastroai.cli.shapes import run_shape
 from fastroai.cli.targets import codec_at, import_target, json_object, json_value
@@ -34,7 +33,7 @@ class Resumable(Protocol):
     """A pipeline, a graph, or another object that can resume runs."""
 
     async def resume(
-        self, run_id: str, *, store: RunStore, deps: object, force: bool, **options: Any
+        self, run_id: str, *, store: RunStore, deps: object, force: bool, progress: bool, **options: Any
     ) -> Finished:
         """Go on with a run. The options have new values for the run: inputs, or an answer."""
         ...
@@ -53,6 +52,7 @@ class Forkable(Protocol):
         new_run_id: str | None,
         store: RunStore,
         deps: object,
+        progress: bool,
     ) -> Finished:
         """Start a run that reuses the beginning of another run."""
         ...
@@ -81,7 +81,7 @@ async def resume(
         return await _run(
             RunHistory(opened, codec=codec_at(codec)),
             run_id,
-            lambda: target.resume(run_id, store=opened, deps=made, force=force, **options),
+            lambda: target.resume(run_id, store=opened, deps=made, force=force, progress=True, **options),
             as_json,
         )
 
@@ -120,7 +120,14 @@ async def fork(
             RunHistory(opened, codec=codec_at(codec)),
             new_run_id,
             lambda: target.fork(
-                run_id, at=at, inputs=given, outputs=put, new_run_id=new_run_id, store=opened, deps=made
+                run_id,
+                at=at,
+                inputs=given,
+                outputs=put,
+                new_run_id=new_run_id,
+                store=opened,
+                deps=made,
+                progress=True,
             ),
             as_json,
         )
@@ -132,7 +139,7 @@ async def _run(
     """Await a run, print how it ended, and return the exit code. The end is on record by then."""
     code = OK
     try:
-        result = await with_progress(run)
+        result = await run()
         run_id = getattr(result, "run_id", run_id)  # the result of a flow is its output
         if isinstance(failed := getattr(result, "error", None), FastroAIError):  # graphs do not raise
             raise failed

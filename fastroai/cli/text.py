@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from decimal import Decimal
 
+from fastroai.durations import duration
 from fastroai.records import Usage
 
 
@@ -13,20 +14,9 @@ def local(moment: datetime | None) -> str:
     return "" if moment is None else f"{moment.astimezone():%Y-%m-%d %H:%M:%S}"
 
 
-def seconds(value: float) -> str:
-    """Return a duration, given in seconds, as text."""
-    if value < 1:
-        return f"{value * 1000:.3g} ms"
-    if value < 60:
-        return f"{value:.3g} s"
-    minutes, rest = divmod(round(value), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
 def took(start: datetime | None, end: datetime | None) -> str:
     """Return the time between two moments as text; empty if one is missing."""
-    return "" if start is None or end is None else seconds((end - start).total_seconds())
+    return "" if start is None or end is None else duration((end - start).total_seconds())
 
 
 def dollars(usd: Decimal) -> str:

@@ -14,7 +14,6 @@ from pydantic import JsonValue
 from fastroai.agent import FastroAgent
 from fastroai.cli.exits import FAILED, OK, complain
 from fastroai.cli.opened import opened_flow_store
-from fastroai.cli.progress import with_progress
 from fastroai.cli.reading import print_json
 from fastroai.cli.running import made_by
 from fastroai.cli.targets import codec_at, import_target, json_object, json_value
@@ -71,8 +70,8 @@ async def run(
         if run_id is not None:
             with suppress(RunNotFound):  # a resumed run has its inputs on record
                 values = {**(await RunHistory(opened, codec=codec_at(codec)).trace(run_id)).inputs, **values}
-        result = await with_progress(
-            lambda: bound.run(values, deps=made, store=opened, run_id=run_id, on_existing=existing)
+        result = await bound.run(
+            values, deps=made, store=opened, run_id=run_id, on_existing=existing, progress=True
         )
         if as_json:
             print_json(_shape(result, shown_place(place)))

@@ -17,7 +17,7 @@ MARKS: Final[Mapping[NodeState, str]] = {
 }
 """The mark of each state, as lines around the origin: tick, cross, triangle, two bars, arrows, dash."""
 
-_LIGHT = {
+LIGHT: Final[Mapping[str, str]] = {
     "paper": "#ffffff",
     "ink": "#1f2328",
     "faint": "#59636e",
@@ -29,7 +29,7 @@ _LIGHT = {
     "running": "#ddf4ff #0969da",
     "waiting": "#fff8c5 #9a6700",
 }
-_DARK = {
+DARK: Final[Mapping[str, str]] = {
     "paper": "#0d1117",
     "ink": "#e6edf3",
     "faint": "#9198a1",
@@ -43,7 +43,7 @@ _DARK = {
 }
 
 
-def _colours(theme: Mapping[str, str]) -> str:
+def rules_of(theme: Mapping[str, str]) -> str:
     """Return one rule for each colour. Some programs that convert SVG do not support variables."""
     rules = {
         ".background, {} .back": f"fill: {theme['paper']}",
@@ -66,7 +66,7 @@ def _colours(theme: Mapping[str, str]) -> str:
     return "\n".join(f"{root} {name.replace('{}', root)} {{ {rule} }}" for name, rule in rules.items())
 
 
-_SHAPES = """
+SHAPES: Final = """
 .fastroai-drawing text { font: 13px system-ui, "Segoe UI", "Liberation Sans", "DejaVu Sans", sans-serif; \
 text-anchor: middle }
 .fastroai-drawing .note, .fastroai-drawing .edge text { font-size: 11px }
@@ -82,4 +82,4 @@ text-anchor: middle }
 .fastroai-drawing .badge path { fill: none }
 """
 
-STYLE = f"{_SHAPES}{_colours(_LIGHT)}\n@media (prefers-color-scheme: dark) {{\n{_colours(_DARK)}\n}}\n"
+STYLE = f"{SHAPES}{rules_of(LIGHT)}\n@media (prefers-color-scheme: dark) {{\n{rules_of(DARK)}\n}}\n"

@@ -38,6 +38,8 @@ from fastroai.records import NOT_GIVEN, Duration, NotGiven, in_seconds
 from fastroai.runs.door import FrontDoor, check_config, check_version
 from fastroai.runs.nesting import NestedStep
 from fastroai.runs.openings import AlsoOnRecord, RunKeeper, needed_store
+from fastroai.runs.progress.progress import OnProgress
+from fastroai.runs.progress.showing import ShowProgress, Watching
 from fastroai.runs.quoting import Reserve
 from fastroai.runs.request import RunRequest
 from fastroai.runs.running.turns import OnBusy, WhenBusy
@@ -368,6 +370,8 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
         reserve: Reserve | None = None,
         budget: BudgetLike | None = None,
         on_event: OnEvent | None = None,
+        progress: ShowProgress = False,
+        on_progress: OnProgress | None = None,
     ) -> GraphResult[OutputT]:
         """Go on with a run that was interrupted, has failed, was cancelled, or is paused.
 
@@ -396,6 +400,8 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
             reserve: As in `Pipeline.resume`.
             budget: As in `Pipeline.resume`.
             on_event: As in `Pipeline.resume`.
+            progress: As in `Pipeline.resume`.
+            on_progress: As in `Pipeline.resume`.
 
         Raises:
             ConfigurationError: `input` was given although no question waits, was not given although one
@@ -418,6 +424,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
             run_id=run_id,
             reserve=reserve,
             limits=limits_of(budget),
+            watching=Watching.of(progress, on_progress),
             on_changed=on_changed,
         )
         answered = self._answered(answers, input, node, force)
@@ -446,6 +453,8 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
         reserve: Reserve | None = None,
         budget: BudgetLike | None = None,
         on_event: OnEvent | None = None,
+        progress: ShowProgress = False,
+        on_progress: OnProgress | None = None,
     ) -> GraphStream[OutputT]:
         """`resume` as a stream: iterate the events of the rest of the run.
 
@@ -460,6 +469,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
             run_id=run_id,
             reserve=reserve,
             limits=limits_of(budget),
+            watching=Watching.of(progress, on_progress),
             on_changed=on_changed,
         )
         answered, busy = (

@@ -25,6 +25,8 @@ from fastroai.runs.openings import (
     needed_store,
     store_of,
 )
+from fastroai.runs.progress.progress import OnProgress
+from fastroai.runs.progress.showing import ShowProgress, Watching
 from fastroai.runs.quoting import Reserve
 from fastroai.runs.request import RunRequest
 from fastroai.runs.running.turns import DO_NOT_WAIT, OnBusy, Turn, WhenBusy, check_existing
@@ -126,6 +128,8 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
         reserve: Reserve | None = None,
         budget: BudgetLike | None = None,
         on_event: OnEvent | None = None,
+        progress: ShowProgress = False,
+        on_progress: OnProgress | None = None,
     ) -> ResultT:
         """Run, and return the result. `run` is the same method.
 
@@ -158,6 +162,12 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
                 it. A `Budget` is on record, so a resumed run keeps it; a `SpendLimit` is not.
             on_event: Function that is called with all events of the run, text included. It may be async. Its
                 exceptions are logged. To read events at your own pace, use `stream`.
+            progress: Whether to show how far the run is: steps that are done, cost so far, what is left of
+                the budget, and how long the rest may take. It is shown on standard error if that is a
+                terminal, below the cell of a notebook, or else as lines of a log. `"auto"` shows nothing in a
+                log. All runs that go on at the same time share one display.
+            on_progress: Function that is called with a `Progress` whenever a step has started or ended or
+                money was spent, for a display of your own. It may be async. Its exceptions are logged.
 
         Raises:
             StepExecutionError: a step of a pipeline failed, after its retries. The error has the outputs of
@@ -168,6 +178,7 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
             ContractViolation: the inputs are not what the pipeline or graph accepts.
             ConfigurationError: a tag or the tenant is no printable text of 1 to 200 characters; or the cost
                 of the run has no bound, with `reserve`.
+            MissingExtraError: rich is not installed (the extra `cli`), and `progress` needs it.
             RunExists: the store has a run of this id, with `"fail"`; or with `"return"`, one that has not
                 finished.
             RunInProgress: a process has the run, also after the wait that `on_busy` asks for.
@@ -185,6 +196,7 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
             labels=labels,
             reserve=reserve,
             limits=limits_of(budget),
+            watching=Watching.of(progress, on_progress),
         )
         return await self._begin(request, store, on_existing, WhenBusy(on_busy, busy_timeout))
 
@@ -210,6 +222,8 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
         reserve: Reserve | None = None,
         budget: BudgetLike | None = None,
         on_event: OnEvent | None = None,
+        progress: ShowProgress = False,
+        on_progress: OnProgress | None = None,
     ) -> RunStream[ResultT]:
         """Run, and iterate the events of the run. `stream` is the same method.
 
@@ -234,6 +248,7 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
             labels=labels,
             reserve=reserve,
             limits=limits_of(budget),
+            watching=Watching.of(progress, on_progress),
         )
         busy = WhenBusy(on_busy, busy_timeout)
         return RunStream(lambda listener: self._begin(request.heard_by(listener), store, on_existing, busy))
@@ -260,6 +275,8 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
         reserve: Reserve | None = None,
         budget: BudgetLike | None = None,
         on_event: OnEvent | None = None,
+        progress: ShowProgress = False,
+        on_progress: OnProgress | None = None,
     ) -> ResultT:
         """Resume a run that was interrupted, has failed, was cancelled, or is paused.
 
@@ -292,6 +309,8 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
             budget: Limits on the spending of the run, in place of those that `execute` was given; by default,
                 the run keeps these. Earlier spending counts, and all other limits hold as before.
             on_event: As in `execute`, with the events of the rest of the run.
+            progress: As in `execute`; what has finished before counts as done.
+            on_progress: As in `execute`.
 
         Raises:
             RunNotFound: the store has no such run.
@@ -312,6 +331,7 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
             run_id=run_id,
             reserve=reserve,
             limits=limits_of(budget),
+            watching=Watching.of(progress, on_progress),
             on_changed=on_changed,
         )
         busy = WhenBusy(on_busy, busy_timeout)
@@ -337,6 +357,8 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
         reserve: Reserve | None = None,
         budget: BudgetLike | None = None,
         on_event: OnEvent | None = None,
+        progress: ShowProgress = False,
+        on_progress: OnProgress | None = None,
     ) -> RunStream[ResultT]:
         """Resume a run, as `resume` does, and iterate the events of its rest.
 
@@ -351,6 +373,7 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
             run_id=run_id,
             reserve=reserve,
             limits=limits_of(budget),
+            watching=Watching.of(progress, on_progress),
             on_changed=on_changed,
         )
         also, busy = self._answers(answers), WhenBusy(on_busy, busy_timeout)
@@ -373,6 +396,8 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
         context: MutableMapping[str, Any] | None = None,
         budget: BudgetLike | None = None,
         on_event: OnEvent | None = None,
+        progress: ShowProgress = False,
+        on_progress: OnProgress | None = None,
     ) -> ResultT:
         """Start a new run with the work of another run up to a point, at no cost, and continue differently.
 
@@ -397,6 +422,8 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
             context: As in `execute`.
             budget: As in `execute`.
             on_event: As in `execute`.
+            progress: As in `execute`.
+            on_progress: As in `execute`.
 
         Raises:
             RunNotFound: the store has no such run.
@@ -408,7 +435,15 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
         check_mapping(inputs)
         if outputs is not None and not isinstance(outputs, Mapping):
             raise ConfigurationError("outputs", outputs, "a mapping of step ids to outputs")
-        request = RunRequest(None, deps, tracer, context, listener_of(on_event), limits=limits_of(budget))
+        request = RunRequest(
+            None,
+            deps,
+            tracer,
+            context,
+            listener_of(on_event),
+            limits=limits_of(budget),
+            watching=Watching.of(progress, on_progress),
+        )
         keeper = request.limiting(self._keeper(needed_store(store, self.config.store)))
         opening = await keeper.fork(run_id, at=at, inputs=inputs, outputs=outputs, new_run_id=new_run_id)
         return await self._execute(request.opened_by(opening))

@@ -19,6 +19,7 @@ from fastroai.human.sinks import tell_people
 from fastroai.records import RunKind, first_given, in_seconds
 from fastroai.runs.around import ended_on_record, entered, failure_of_run, how_it_ended
 from fastroai.runs.inputs import check_inputs, checked_inputs
+from fastroai.runs.progress.progress import RunProgress, what_counts
 from fastroai.runs.quoting import Estimate, reserved, usd_to_set_aside
 from fastroai.runs.request import RunRequest
 from fastroai.runs.running.machine import Decision
@@ -198,6 +199,10 @@ class Execution:
             await stack.enter_async_context(reserved(scope, aside_usd))
         started = RunStarted(part=scope.part, definition=dict(definition), inputs=inputs)
         log = await self._log(stack, request, scope, started, began)
+        if request.watching is not None:
+            progress = RunProgress(scope, *what_counts(started.definition))
+            progress.count_earlier(() if log.run is None else log.run.recorded.entries)
+            stack.enter_context(request.watching.during(progress, scope))
         live.listen(log, is_step=request.is_step)
         if log.run is not None and request.opening is not None:
             after = request.opening.last_signal

@@ -12,6 +12,7 @@ from fastroai.errors import ConfigurationError
 from fastroai.runs.inputs import check_mapping
 from fastroai.runs.openings import Opening, RunKeeper, store_of
 from fastroai.runs.own_limits import limits_on_record, limits_to_json
+from fastroai.runs.progress.showing import Watching
 from fastroai.runs.quoting import Reserve, check_reserve
 from fastroai.runtime import Listener, Scope, current_scope
 from fastroai.runtime.events import (
@@ -56,6 +57,8 @@ class RunRequest(Generic[DepsT]):
     on_changed: OnChanged | None = None
     """What to do with answers on record whose calls are declared differently now; by default, what the config
     says."""
+    watching: Watching | None = None
+    """How the caller watches the progress of the run."""
     is_handed_over: bool = False
     """Whether another process goes on with the run if its task is cancelled, as that of a service is."""
 

@@ -14,6 +14,8 @@ from typing_extensions import TypedDict, TypeVar, Unpack
 
 from fastroai.records import Duration
 from fastroai.runs.openings import OnExisting
+from fastroai.runs.progress.progress import OnProgress
+from fastroai.runs.progress.showing import ShowProgress
 from fastroai.runs.quoting import Reserve
 from fastroai.runs.running.turns import OnBusy
 from fastroai.runtime import blocking
@@ -58,6 +60,8 @@ class OpenOptions(TypedDict, total=False):
     reserve: Reserve | None
     budget: BudgetLike | None
     on_event: OnEvent | None
+    progress: ShowProgress
+    on_progress: OnProgress | None
 
 
 class ResumeOptions(TypedDict, total=False):
@@ -75,6 +79,8 @@ class ResumeOptions(TypedDict, total=False):
     reserve: Reserve | None
     budget: BudgetLike | None
     on_event: OnEvent | None
+    progress: ShowProgress
+    on_progress: OnProgress | None
 
 
 class ForkOptions(TypedDict, total=False):
@@ -89,6 +95,8 @@ class ForkOptions(TypedDict, total=False):
     context: MutableMapping[str, Any] | None
     budget: BudgetLike | None
     on_event: OnEvent | None
+    progress: ShowProgress
+    on_progress: OnProgress | None
 
 
 class WakeOptions(TypedDict, total=False):

@@ -183,6 +183,8 @@ class Fact(RunEvent):
     """What happened in a few words: a format of texts."""
     holds: ClassVar[str] = "the fact {0.kind!r}"
     """What its largest value is, for the error about one that is too large for a store: a format of texts."""
+    counted_as: ClassVar[str] = ""
+    """The noun under which `Progress` counts such facts, such as `step`; empty if it does not."""
     makes_values: ClassVar[bool] = False
     """Whether FastroAI has made its values. Those of users are not asked for their JSON."""
 
@@ -677,6 +679,7 @@ class DecidedAfter(UnitDecision, Notes):
 class StepEnds(StepFact, Ends, PlanFact):
     """A fact after which the step does not run any more."""
 
+    counted_as: ClassVar = "step"
     of_running: ClassVar[bool] = True
 
 
@@ -685,6 +688,7 @@ class StepStarted(UnitDecision, Begins):
     """A step started, because of `cause`."""
 
     kind: ClassVar[str] = "step_started"
+    counted_as: ClassVar = "step"
     short: ClassVar = "{0.step_id!r} started, because {0.cause}"
     says: ClassVar = "{0.place}: started, because {0.cause}"
     noun: ClassVar = "start"
@@ -722,6 +726,7 @@ class StepSkipped(UnitDecision, Ends):
     """A step will not run, because of `cause`. A node of a graph may still run in a later visit."""
 
     kind: ClassVar[str] = "step_skipped"
+    counted_as: ClassVar = "step"
     short: ClassVar = "{0.step_id!r} skipped, because {0.cause}"
     says: ClassVar = "{0.place}: skipped, because {0.cause}"
     noun: ClassVar = "skip"
@@ -1157,6 +1162,7 @@ class CallEnded(PlacedFact, Ends):
     """A call of a typed function returned or raised."""
 
     kind: ClassVar[str] = "call_ended"
+    counted_as: ClassVar = "call"
     holds: ClassVar = "the output of {0.place!r}"
     identity: ClassVar = ("call", "place")
     place: str

@@ -30,6 +30,8 @@ from fastroai.records import CallRecord, Duration
 from fastroai.runs.door import FrontDoor, check_config
 from fastroai.runs.nesting import NestedStep
 from fastroai.runs.openings import OnExisting, RunKeeper
+from fastroai.runs.progress.progress import OnProgress
+from fastroai.runs.progress.showing import ShowProgress, Watching
 from fastroai.runs.quoting import Reserve
 from fastroai.runs.request import RunRequest
 from fastroai.runs.running.turns import DO_NOT_WAIT, OnBusy, WhenBusy
@@ -66,6 +68,8 @@ _OPTIONS: Final = frozenset(
         "reserve",
         "budget",
         "on_event",
+        "progress",
+        "on_progress",
     }
 )
 """Names of the options of `Flow.run` and `Flow.stream`, which no parameter of a flow can have."""
@@ -160,6 +164,8 @@ class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
         reserve: Reserve | None = None,
         budget: BudgetLike | None = None,
         on_event: OnEvent | None = None,
+        progress: ShowProgress = False,
+        on_progress: OnProgress | None = None,
         **kwargs: Any,
     ) -> T:
         """Run the flow with options of the run, which `execute` explains.
@@ -178,6 +184,8 @@ class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
             reserve: As in `execute`. The quote of a flow is its budget. A flow without a budget has none.
             budget: As in `execute`.
             on_event: As in `execute`.
+            progress: As in `execute`.
+            on_progress: As in `execute`.
             **kwargs: As in a call.
 
         Raises:
@@ -193,6 +201,7 @@ class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
             labels=labels_of(tags, tenant),
             reserve=reserve,
             limits=limits_of(budget),
+            watching=Watching.of(progress, on_progress),
         )
         return await self._begin(request, store, on_existing, WhenBusy(on_busy, busy_timeout))
 
@@ -216,6 +225,8 @@ class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
         reserve: Reserve | None = None,
         budget: BudgetLike | None = None,
         on_event: OnEvent | None = None,
+        progress: ShowProgress = False,
+        on_progress: OnProgress | None = None,
         **kwargs: Any,
     ) -> RunStream[T]:
         """Run the flow as `run` does, with the same arguments, and iterate the events of the run.
@@ -242,6 +253,8 @@ class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
             reserve=reserve,
             budget=budget,
             on_event=on_event,
+            progress=progress,
+            on_progress=on_progress,
         )
 
     @property
