@@ -17,6 +17,9 @@ Labelled = tuple[str, Progress]
 
 _MOST_SHOWN: Final = 8
 """Runs that are shown at once."""
+_BAR: Final = 16
+_WIDEST: Final = 32
+"""Widths of bars, and of the widest names, in a terminal."""
 _COLOURS: Final = {"finished": "green", "failed": "red", "cancelled": "yellow", "paused": "yellow"}
 
 
@@ -108,21 +111,42 @@ class TerminalDisplay:
         from rich.table import Table
         from rich.text import Text
 
-        table = Table.grid(padding=(0, 2, 0, 0))
-        for overflow in ("ellipsis", "crop", "ellipsis", "ellipsis", "ellipsis", "ellipsis"):
-            table.add_column(no_wrap=True, overflow=overflow)
-        for label, progress in running[:_MOST_SHOWN]:
-            total = progress.total
-            table.add_row(
-                Text(plain_line(label), style="bold"),
-                ProgressBar(total=total, completed=progress.ended, width=16, pulse=total is None),
-                Text(count_of(progress), style="red" if progress.failed else ""),
-                Text(cost_of(progress), style="green"),
-                Text(pace_of(progress)),
-                Text(plain_line(", ".join(progress.running)), style="dim"),
-            )
+        shown = running[:_MOST_SHOWN]
+        columns: list[Sequence[Any]] = [
+            [_cut(Text(plain_line(label), style="bold")) for label, _ in shown],
+            [Text(count_of(one), style="red" if one.failed else "") for _, one in shown],
+            [Text(cost_of(one), style="green") for _, one in shown],
+            [
+                ProgressBar(
+                    one.total,
+                    one.ended,
+                    _BAR,
+                    pulse=one.total is None,
+                    complete_style="cyan",
+                    finished_style="green",
+                )
+                for _, one in shown
+            ],
+            [Text(pace_of(one)) for _, one in shown],
+            [_cut(Text(plain_line(", ".join(one.running)), style="dim")) for _, one in shown],
+        ]
+        table, left = Table.grid(padding=(0, 2, 0, 0)), self._console.width
+        fitting = list[Sequence[Any]]()
+        for column in columns:  # the most important first: a narrow terminal leaves out the last ones
+            width = max((cell.cell_len if isinstance(cell, Text) else _BAR for cell in column), default=0)
+            if width + 2 <= left:
+                table.add_column(no_wrap=True, min_width=width)
+                fitting.append(column)
+                left -= width + 2
+        for row in zip(*fitting, strict=True):
+            table.add_row(*row)
         more = len(running) - _MOST_SHOWN
         return Group(table, *([Text(f"and {more} more", style="dim")] if more > 0 else []))
+
+
+def _cut(text: Any) -> Any:
+    text.truncate(_WIDEST, overflow="ellipsis")
+    return text
 
 
 class NotebookDisplay:
@@ -138,11 +162,11 @@ class NotebookDisplay:
 
     def draw(self, running: Sequence[Labelled], ended: Sequence[Labelled]) -> None:
         """Show the runs that go on, and the last ones that have ended."""
-        from IPython.display import display
+        from IPython import display
 
         shown = _Table([*ended, *running[:_MOST_SHOWN]], len(running) - _MOST_SHOWN)
         if self._handle is None:
-            self._handle = display(shown, display_id=True)
+            self._handle = display.display(shown, display_id=True)
         else:
             self._handle.update(shown)
 

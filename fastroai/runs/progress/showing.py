@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextvars
 import logging
 import os
+import re
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -72,7 +73,7 @@ class _Shared:
         with self._lock:
             taken = {one.label for one in self._runs}
             if run.label in taken:
-                run.label += f" {run.now().run_id}"
+                run.label += f" {_short(run.now().run_id)}"
             self._runs.append(run)
             if self._display is None:
                 self._display, self._over, self._is_broken = display, Event(), False
@@ -127,6 +128,11 @@ class _Shared:
                 logger.exception("the progress display failed; the run is not affected")
 
 
+def _short(run_id: str) -> str:
+    """Return a run id as people tell it from others: of one that was made up, the beginning."""
+    return run_id[:8] if re.fullmatch("[0-9a-f]{32}", run_id) else run_id
+
+
 _shared: Final = _Shared()
 
 
@@ -144,7 +150,7 @@ def display_for(progress: ShowProgress) -> Display | None:
     if is_notebook():
         return NotebookDisplay()
     stream = sys.stderr
-    if stream is None or stream.closed:  # type: ignore[redundant-expr]  # without a console, as pythonw
+    if stream is None or stream.closed:  # without a console, there is none
         return None
     if stream.isatty() and os.environ.get("TERM") != "dumb":
         return TerminalDisplay()
