@@ -11,6 +11,8 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, ClassVar, Final, Generic
 
+from pydantic import JsonValue
+
 from fastroai.contracts.accepted import Accepted
 from fastroai.errors import ConfigurationError, RunExists, RunInProgress, RunNotFound, RunStatusConflict
 from fastroai.human.answers import answers_to
@@ -81,6 +83,11 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
 
     # --- to be filled in ---
 
+    @property
+    @abstractmethod
+    def definition(self) -> dict[str, JsonValue]:
+        """The shape, as plain data."""
+
     @abstractmethod
     async def _execute(self, request: RunRequest[DepsT]) -> ResultT:
         """Carry out a run, and return the result."""
@@ -107,6 +114,11 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
             ContractViolation: they are not what the pipeline or graph accepts.
         """
         return checked_inputs(self._accepts, inputs, self.name)
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        from fastroai.store.reading.run_pages import shape_page
+
+        return shape_page(self.definition, repr(self))
 
     # --- new runs ---
 

@@ -12,6 +12,7 @@ from typing import Any, Protocol, Self, TypeVar
 from fastroai.records import AgentCallUsage, RequestRecord, Usage
 from fastroai.runtime import Scope
 from fastroai.steps import StepUsage
+from fastroai.store.reading.trace import RunTrace
 from fastroai.tracing import TraceSpan
 from fastroai.usage import UsageReport
 from fastroai.usage.reports.report_rows import model_of
@@ -39,6 +40,30 @@ class HasUsage(Protocol):
         ...
 
 
+class IsShown(HasUsage, Protocol):
+    """The result of a run, as notebooks show it."""
+
+    @property
+    def trace(self) -> RunTrace:
+        """What happened in the run."""
+        ...
+
+    @property
+    def status(self) -> str:
+        """How the run ended."""
+        ...
+
+    @property
+    def reason(self) -> str:
+        """Why it ended, for people."""
+        ...
+
+    @property
+    def output(self) -> object:
+        """The output of the run, if it has one."""
+        ...
+
+
 class RunCost:
     """The cost of a result, which is that of its `usage`: a result is an account, as a response is."""
 
@@ -58,6 +83,11 @@ class RunCost:
     def failed_requests(self: HasUsage) -> int:
         """Number of requests that ended unbilled: refused by the provider, or never sent."""
         return self.usage.failed_requests
+
+    def _repr_mimebundle_(self: IsShown, include: object = None, exclude: object = None) -> dict[str, str]:
+        from fastroai.store.reading.run_pages import result_page
+
+        return result_page(self.trace, self.status, self.output, self.reason, self.usage.total)
 
 
 class RunUsage:
@@ -136,6 +166,9 @@ class RunUsage:
             "by_model": self.by_model,
             "by_variant": self.by_variant,
         }
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        return self.report()._repr_mimebundle_()
 
     def report(self) -> UsageReport:
         """Return a report of the costs by step, agent, model, tool, variant and outcome."""

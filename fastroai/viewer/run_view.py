@@ -12,7 +12,8 @@ from fastroai.drawing import svg
 from fastroai.places import without_visit
 from fastroai.runtime.facts import AnswerGiven
 from fastroai.store.reading.history import RunSummary
-from fastroai.store.reading.timeline_rows import TimelineBar, TimelineRow, TimelineWait
+from fastroai.store.reading.timeline_rows import TimelineRow
+from fastroai.store.reading.timeline_scale import Rectangle, TimelineScale
 from fastroai.store.reading.trace import RunTrace
 from fastroai.store.record.payloads import is_sealed_definition
 from fastroai.usage.reports.report import UsageReport
@@ -24,11 +25,6 @@ MOST_DRAWN: Final = 250
 """Steps of a drawing that is made without being asked for."""
 DEAREST: Final = 20
 """Rows of each table of costs."""
-_WIDTH: Final = 1000.0
-"""The width of the timeline, in units of its images."""
-_LEAST: Final = 3.0
-"""The width of the shortest bar."""
-_PEOPLE: Final = frozenset({"question", "message"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,22 +68,11 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
-    """A rectangle of the timeline, and what it is."""
-
-    kind: str
-    """The status of an attempt, or `retry`, `limit`, `people` or `wait`."""
-    x: float
-    width: float
-    told: str
-
-
-@dataclass(frozen=True, slots=True)
 class Row:
     """A row of the timeline as it is drawn."""
 
     row: TimelineRow
-    bars: Sequence[Bar]
+    bars: Sequence[Rectangle]
     took: timedelta | None
     has_inside: bool
 
@@ -126,17 +111,17 @@ class RunView:
         """Number of steps and calls of the outermost level."""
         return sum(row.depth == 0 for row in self.trace.timeline)
 
-    @property
-    def ends_at(self) -> datetime:
-        """The right end of the timeline: the last thing that happened, or now."""
-        if self.run.status == "running":
-            return max(self._now, self.trace.started_at)
-        return self.trace.entries[-1].at
+    @cached_property
+    def _scale(self) -> TimelineScale:
+        """The timeline, which ends with the last thing that happened, or now."""
+        is_running = self.run.status == "running"
+        ends_at = max(self._now, self.trace.started_at) if is_running else self.trace.entries[-1].at
+        return TimelineScale(self.trace.started_at, ends_at)
 
     @property
     def took(self) -> timedelta:
         """The time from the start to the end, waits included."""
-        return max(self.ends_at - self.trace.started_at, timedelta(0))
+        return self._scale.took
 
     @cached_property
     def rows(self) -> Sequence[Row]:
@@ -160,29 +145,7 @@ class RunView:
         return following if following < len(self.trace.timeline) else None
 
     def _row(self, row: TimelineRow, has_inside: bool) -> Row:
-        took = worked(row, self.ends_at)
-        waits = [self._wait(wait) for wait in row.waits]
-        return Row(row, [*waits, *(self._bar(bar) for bar in row.bars)], took, has_inside)
-
-    def _bar(self, bar: TimelineBar) -> Bar:
-        told = f"attempt {bar.attempt}: {bar.status}"
-        return self._rectangle(bar.status, bar.started_at, bar.ended_at, told)
-
-    def _wait(self, wait: TimelineWait) -> Bar:
-        kind = "people" if wait.what in _PEOPLE else wait.what if wait.what in ("retry", "limit") else "wait"
-        told = f"waited before a retry: {wait.why}" if wait.what == "retry" else wait.why
-        return self._rectangle(kind, wait.started_at, wait.ended_at, told)
-
-    def _rectangle(self, kind: str, start: datetime, end: datetime | None, told: str) -> Bar:
-        whole = self.took.total_seconds() or 1.0
-        left = (start - self.trace.started_at).total_seconds() / whole * _WIDTH
-        right = (self._until(end) - self.trace.started_at).total_seconds() / whole * _WIDTH
-        left = min(max(left, 0.0), _WIDTH - _LEAST)
-        width = min(max(right - left, _LEAST), _WIDTH - left)
-        return Bar(kind, round(left, 1), round(width, 1), told)
-
-    def _until(self, end: datetime | None) -> datetime:
-        return self.ends_at if end is None else end
+        return Row(row, self._scale.rectangles(row), self._scale.took_by(row), has_inside)
 
     @cached_property
     def report(self) -> UsageReport:
@@ -209,13 +172,6 @@ class RunView:
     def is_live(self) -> bool:
         """Whether something of it can still change by itself."""
         return self.run.status in ("running", "paused", "interrupted")
-
-
-def worked(row: TimelineRow, now: datetime) -> timedelta | None:
-    """Return how long all attempts took together; `None` if there was none in this run."""
-    if row.started_at is None or row.status == "reused":
-        return None
-    return sum(((bar.ended_at or now) - bar.started_at for bar in row.bars), timedelta(0))
 
 
 def row_of(trace: RunTrace, wanted: str) -> TimelineRow | None:

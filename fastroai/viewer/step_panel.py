@@ -14,10 +14,11 @@ from fastroai.errors import ConfigurationError
 from fastroai.places import attempt_around, split_attempt, without_attempts, without_visit
 from fastroai.runtime import facts
 from fastroai.store.reading.timeline_rows import TimelineRow
+from fastroai.store.reading.timeline_scale import worked
 from fastroai.store.record.attempts import StepAttempt
 from fastroai.store.record.conversations import AgentConversation
 from fastroai.viewer.run_actions import editable
-from fastroai.viewer.run_view import RunView, worked
+from fastroai.viewer.run_view import RunView
 
 MOST_MESSAGES: Final = 60
 """Messages of a conversation on the page. The last ones are left out."""

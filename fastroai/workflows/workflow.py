@@ -12,6 +12,7 @@ from pydantic_ai.models import Model
 from typing_extensions import Unpack
 
 from fastroai.drawing import Drawing, mermaid, svg
+from fastroai.drawing.pages import escaped, page, picture
 from fastroai.errors import (
     BudgetExceeded,
     ConfigurationError,
@@ -109,6 +110,9 @@ class Workflow:
         is marked.
         """
         return svg(self._drawing(result))
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        return page(f"<h4>{escaped(repr(self))}</h4>{picture(self._drawing(None))}", repr(self))
 
     def _drawing(self, result: WorkflowResult | None) -> Drawing:
         return draw_flow(self.spec, self.name) if result is None else result.trace.drawing()

@@ -198,7 +198,8 @@ def _row(run: Labelled) -> str:
     cells = (count_of(progress), cost_of(progress), pace_of(progress), ", ".join(progress.running))
     return (
         f'<tr class="{progress.status}"><th>{escaped(label)}</th><td><progress{bar}{most}></progress></td>'
-        f"<td>{escaped(progress.status)}</td>{''.join(f'<td>{escaped(cell)}</td>' for cell in cells)}</tr>"
+        f'<td class="state">{escaped(progress.status)}</td>'
+        f"{''.join(f'<td>{escaped(cell)}</td>' for cell in cells)}</tr>"
     )
 
 

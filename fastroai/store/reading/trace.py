@@ -13,7 +13,7 @@ from pydantic_core import from_json, to_json
 
 from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.places import is_in, quoted, step_name, without_attempts
-from fastroai.records import CallRecord, RequestRecord, Usage
+from fastroai.records import CallRecord, RequestRecord
 from fastroai.runtime import facts
 from fastroai.store.reading.explanation import explain
 from fastroai.store.reading.run_quality import Quality, QualityOnRecord
@@ -28,6 +28,7 @@ from fastroai.store.record.formats import check_format
 from fastroai.store.record.memo import Memo
 from fastroai.store.record.unsealing import redact_entry
 from fastroai.tracing.redaction import is_redacting
+from fastroai.usage.recorded import RecordedUsage
 
 if TYPE_CHECKING:  # these are read with what few who read a trace need
     from fastroai.drawing import Drawing
@@ -257,15 +258,13 @@ class RunTrace:
         return tuple(charge.record for charge in Memo(self.run_id, entries).charges())
 
     @property
-    def usage(self) -> Usage:
+    def usage(self) -> RecordedUsage:
         """The spending of the run, in all processes that had it."""
-        return Usage.of(list(self.records))
+        return RecordedUsage.of(self.records)
 
     def report(self) -> UsageReport:
         """Return a report of the cost of the run, by step, agent, model and so on, as results have it."""
-        from fastroai.usage.reports.report import UsageReport
-
-        return UsageReport.of(self.records)
+        return self.usage.report()
 
     def failures(self) -> tuple[StepAttempt, ...]:
         """Return the attempts that failed, also those that were retried, in the order of their start."""
@@ -408,6 +407,11 @@ class RunTrace:
         from fastroai.drawing import svg
 
         return svg(self.drawing(opened))
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        from fastroai.store.reading.run_pages import trace_page
+
+        return trace_page(self)
 
     def to_json(self) -> str:
         """Return the trace as JSON text, `{"format": 3, "entries": [...]}`, for `from_json`.

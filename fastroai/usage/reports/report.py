@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+from fastroai.drawing.pages import page
 from fastroai.records import RequestRecord, Usage
 from fastroai.usage.reports.report_data import as_csv, as_json
 from fastroai.usage.reports.report_rows import (
@@ -144,6 +145,9 @@ class UsageReport:
     def __rich__(self) -> RenderableType:
         """Return the report as rich prints it."""
         return as_rich(self)
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        return page(self._repr_html_(), str(self))
 
     def _repr_html_(self) -> str:
         """Return the report as HTML, for notebooks."""
