@@ -49,6 +49,7 @@ _BOXES: Final = """
 .fastroai-page pre { color: inherit; background: var(--fai-plain); margin: 4px 0; padding: 6px 8px;
   max-height: 20em; overflow: auto; white-space: pre-wrap; overflow-wrap: anywhere; font-size: 12px }
 .fastroai-page summary { cursor: pointer }
+.fastroai-page .picture { max-height: 30em; overflow: auto }
 .fastroai-page svg { max-width: 100%; height: auto }
 .fastroai-page table { border-collapse: collapse; border: 0; margin: 4px 0; font-size: 13px; color: inherit;
   background: none; display: table; table-layout: auto; width: auto }
@@ -62,9 +63,11 @@ _BOXES: Final = """
 _TIMELINE: Final = """
 .fastroai-page .timeline summary { display: grid; align-items: center; gap: 0 12px;
   grid-template-columns: minmax(110px, 2fr) 4fr 90px 76px 90px; border-top: 1px solid var(--fai-plain) }
+.fastroai-page .timeline summary > :first-child::before { content: "▸ "; color: var(--fai-faint) }
+.fastroai-page .timeline [open] > summary > :first-child::before { content: "▾ " }
 .fastroai-page .timeline summary > span { overflow: hidden; text-overflow: ellipsis; white-space: nowrap }
 .fastroai-page .timeline summary > svg { width: 100%; height: 20px }
-.fastroai-page .timeline details > :not(summary) { margin-left: 16px }
+.fastroai-page .timeline details > :not(summary) { margin-left: 28px }
 """
 
 

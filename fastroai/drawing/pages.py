@@ -34,7 +34,7 @@ def picture(drawing: Drawing) -> str:
     """Return a drawing as HTML for a `page`; a sentence if it has too many nodes for one picture."""
     if len(drawing.nodes) > _MOST_NODES:
         return f'<p class="faint">{len(drawing.nodes):,} nodes are more than one picture shows well.</p>'
-    return svg(drawing, style="")
+    return f'<div class="picture">{svg(drawing, style="")}</div>'
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, texts: int = 1) -> str:

@@ -162,11 +162,12 @@ class NotebookDisplay:
 
     def draw(self, running: Sequence[Labelled], ended: Sequence[Labelled]) -> None:
         """Show the runs that go on, and the last ones that have ended."""
-        from IPython import display
+        import IPython.display
 
         shown = _Table([*ended, *running[:_MOST_SHOWN]], len(running) - _MOST_SHOWN)
         if self._handle is None:
-            self._handle = display.display(shown, display_id=True)
+            show: Any = IPython.display.display  # it has no types
+            self._handle = show(shown, display_id=True)
         else:
             self._handle.update(shown)
 

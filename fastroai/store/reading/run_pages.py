@@ -42,17 +42,15 @@ def trace_page(trace: RunTrace) -> dict[str, str]:
 def result_page(trace: RunTrace, status: str, output: object, reason: str, usage: Usage) -> dict[str, str]:
     """Return the result of a run as a notebook displays it: the output first."""
     shown = _Run(trace.redacted())
-    said = "" if output is None else _value(to_jsonable_python(output, fallback=repr, serialize_unknown=True))
-    why = (
-        f'<p class="faint">{escaped(reason)}</p>' if reason and status not in ("finished", "complete") else ""
-    )
+    said = "" if output is None else _value(to_jsonable_python(output, serialize_unknown=True))
+    has_stopped = reason and status not in ("finished", "complete")
+    why = f'<p class="faint">{escaped(reason)}</p>' if has_stopped else ""
     body = (
         f"{shown.heading(status, usage)}{why}{said}{shown.timeline()}"
         f"<details><summary>Drawing</summary>{picture(shown.trace.drawing())}</details>"
     )
-    return page(
-        body, "\n".join(filter(None, (shown.text(status, usage), "" if output is None else str(output))))
-    )
+    text = shown.text(status, usage)
+    return page(body, text if output is None else f"{text}\n{output}")
 
 
 def shape_page(definition: JsonValue, text: str) -> dict[str, str]:
@@ -83,9 +81,12 @@ class _Run:
     def _facts(self, status: str = "", usage: Usage | None = None) -> tuple[str, ...]:
         """Return the run in words: its status, how long it took, and what it has cost."""
         spent = usage or self.trace.usage
-        requests = f"{spent.request_count:,} request{'' if spent.request_count == 1 else 's'}"
         took = duration(self._scale.took.total_seconds())
-        return status or self.trace.status, took, format_cost(spent), requests
+        return status or self.trace.status, took, format_cost(spent), _requests(spent)
+
+    @property
+    def _failure(self) -> str | None:
+        return None if self.trace.failure is None else str(self.trace.failure)
 
     def heading(self, status: str = "", usage: Usage | None = None) -> str:
         """Return the title as HTML."""
@@ -95,19 +96,22 @@ class _Run:
             f'<h4 class="{escaped(status)}">{escaped(kind)} {escaped(self.trace.pipeline, 100)}: '
             f'<span class="state">{escaped(status)}</span></h4><p class="faint">'
             f"{escaped(' · '.join(others))} · run {escaped(self.trace.run_id, 100)}</p>"
+            + ("" if self._failure is None else f"<p>{escaped(self._failure)}</p>")
         )
 
     def text(self, status: str = "", usage: Usage | None = None) -> str:
         """Return the run as lines of text, for programs without HTML."""
         name = f"{word_for(self.trace.definition)} {self.trace.pipeline}"
         lines = [plain_line(f"{name}: {', '.join(self._facts(status, usage))}")]
+        if self._failure is not None:
+            lines.append(plain_line(self._failure))
         for row in self.trace.timeline[:MOST_ROWS]:
             told = ", ".join(filter(None, (row.status, self._took(row), _cost(row.usage))))
             lines.append(plain_line(f"{'  ' * (row.depth + 1)}{row.name}: {told}"))
         return "\n".join(lines)
 
     def timeline(self) -> str:
-        """Return the steps and calls as HTML, with their times, and what is known of each when it is opened."""
+        """Return the steps and calls as HTML, with their times; each opens, and says more."""
         rows = self.trace.timeline
         more = len(rows) - MOST_ROWS
         said = f'<p class="faint">and {more:,} more steps and calls</p>' if more > 0 else ""
@@ -142,7 +146,7 @@ class _Run:
             yield f"<p>Failed: {escaped(call.error)}</p>" if call.error is not None else _value(call.output)
         if usage.request_count:
             tokens = f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out"
-            yield f'<p class="faint">{usage.request_count:,} requests: {tokens}</p>'
+            yield f'<p class="faint">{_requests(usage)}: {tokens}</p>'
         if len(row.bars) > 1 or row.waits:
             told = "; ".join(one.told for one in self._scale.rectangles(row))
             yield f'<p class="faint">{escaped(told)}</p>'
@@ -150,6 +154,10 @@ class _Run:
     def _took(self, row: TimelineRow) -> str:
         took = self._scale.took_by(row)
         return "" if took is None else duration(took.total_seconds())
+
+
+def _requests(usage: Usage) -> str:
+    return f"{usage.request_count:,} request{'' if usage.request_count == 1 else 's'}"
 
 
 def _cost(usage: Usage) -> str:
