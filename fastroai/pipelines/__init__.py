@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from fastroai.pipelines.router import SplitPipeline as SplitPipeline
     from fastroai.pipelines.stream import PipelineStream as PipelineStream
     from fastroai.runs.openings import OnExisting as OnExisting
+    from fastroai.runs.progress.progress import OnProgress as OnProgress
+    from fastroai.runs.progress.progress import Progress as Progress
+    from fastroai.runs.progress.showing import ShowProgress as ShowProgress
     from fastroai.runs.running.turns import OnBusy as OnBusy
     from fastroai.runs.taking_up.serving import Service as Service
     from fastroai.runs.usage import StepTiming as StepTiming
@@ -88,6 +91,7 @@ if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getatt
             ".result": ("PipelineResult", "PipelineUsage"),
             ".router": ("BasePipeline", "SplitPipeline"),
             ".stream": ("PipelineStream",),
+            "fastroai.runs.progress.progress": ("Progress",),
             "fastroai.runs.taking_up.serving": ("Service",),
             "fastroai.runtime": (
                 "BudgetRefused",
@@ -150,6 +154,8 @@ if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getatt
         unlisted={
             ".fallbacks": ("FallbackOn",),
             "fastroai.runs.openings": ("OnExisting",),
+            "fastroai.runs.progress.progress": ("OnProgress",),
+            "fastroai.runs.progress.showing": ("ShowProgress",),
             "fastroai.runs.running.turns": ("OnBusy",),
             "fastroai.runs.usage": ("StepTiming",),
             "fastroai.runtime.facts": (

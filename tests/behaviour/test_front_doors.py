@@ -20,6 +20,7 @@ from fastroai.pipelines import (
     BasePipeline,
     PauseRequested,
     Pipeline,
+    Progress,
     RunEvent,
     RunFinished,
     RunStarted,
@@ -241,6 +242,20 @@ async def stream(desk: Desk) -> None:
     assert isinstance(seen[-1], RunFinished)
     assert "second" in [one.step_id for one in seen if isinstance(one, StepFinished)]
     assert events.result.output == "tea for Ada"
+
+
+async def progress_of_runs(desk: Desk) -> None:
+    told, desk.waits = list[Progress](), True
+    paused: dict[str, Any] = {"run_id": "r", "store": desk.store, "on_progress": told.append}
+    desk.leave.set()
+    await desk.door.run({"text": "tea"}, "Ada", **paused)
+    assert (told[0].ended, told[-1].status, told[-1].ended) == (0, "paused", 1)
+    told.clear()
+    await desk.door.send("r", "go", store=desk.store)
+    await desk.door.resume("r", deps="Ada", store=desk.store, on_progress=told.append)
+    assert (told[-1].status, told[-1].ended) == ("finished", 2)
+    assert 1 in {one.ended for one in told}, "the first step has finished before"
+    assert told[-1].total == (None if desk.kind == "Graph" else 2)
 
 
 async def on_event(desk: Desk) -> None:
@@ -547,6 +562,7 @@ POWERS: dict[str, Callable[[Desk], Awaitable[None]]] = {
     "`on_busy=`": on_busy,
     "`stream`": stream,
     "`on_event=`": on_event,
+    "`progress=`, `on_progress=`": progress_of_runs,
     "`resume`": resume,
     "`resume(inputs=)`": resume_with_inputs,
     "`resume_stream`": resume_stream,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import io
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, redirect_stderr
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Never
@@ -341,6 +342,19 @@ async def on_event(kind: str, method: str) -> list[object]:
     return [0, len(told)]
 
 
+async def on_progress(kind: str, method: str) -> list[object]:
+    told: list[object] = []
+    await observed(kind, method, ending_of, {}, {"on_progress": told.append})
+    return [0, len(told)]
+
+
+async def progress(kind: str, method: str) -> list[object]:
+    lines = io.StringIO()
+    with redirect_stderr(lines):
+        await observed(kind, method, ending_of, {}, {"progress": True})
+    return ["", lines.getvalue()]
+
+
 async def outputs(kind: str, method: str) -> list[object]:
     again = {"outputs": {AT[kind]: "said b"}}
     return await observed(kind, method, lambda stage, _: len(stage.texts), {}, again)
@@ -364,6 +378,8 @@ OBSERVED: dict[str, Observe] = {
     "reserve": reserve,
     "budget": pick("budget", Budget(microcents=1), does="pay"),
     "on_event": on_event,
+    "progress": progress,
+    "on_progress": on_progress,
     "answers": answers,
     "force": force,
     "on_changed": on_changed,

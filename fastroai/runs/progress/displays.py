@@ -20,6 +20,8 @@ _MOST_SHOWN: Final = 8
 _BAR: Final = 16
 _WIDEST: Final = 32
 """Widths of bars, and of the widest names, in a terminal."""
+_LONGEST: Final = 100
+"""Most characters of a cell in a notebook."""
 _COLOURS: Final = {"finished": "green", "failed": "red", "cancelled": "yellow", "paused": "yellow"}
 
 
@@ -193,14 +195,14 @@ class _Table:
 
 def _row(run: Labelled) -> str:
     label, progress = run
-    total = progress.total
-    bar = "" if total is None and progress.status == "running" else f' value="{progress.ended}"'
-    most = f' max="{max(total or progress.ended, 1)}"'
+    total, is_over = progress.total, progress.status != "running"
+    at = "" if total is None else f' value="{progress.ended}" max="{max(total, 1)}"'
+    bar = "" if total is None and is_over else f"<progress{at}></progress>"
     cells = (count_of(progress), cost_of(progress), pace_of(progress), ", ".join(progress.running))
     return (
-        f'<tr class="{progress.status}"><th>{escaped(label)}</th><td><progress{bar}{most}></progress></td>'
+        f'<tr class="{progress.status}"><th>{escaped(label)}</th><td>{bar}</td>'
         f'<td class="state">{escaped(progress.status)}</td>'
-        f"{''.join(f'<td>{escaped(cell)}</td>' for cell in cells)}</tr>"
+        f"{''.join(f'<td>{escaped(cell, _LONGEST)}</td>' for cell in cells)}</tr>"
     )
 
 

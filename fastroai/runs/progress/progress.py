@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from threading import Lock
@@ -91,38 +91,47 @@ class RunProgress:
         self._failed: set[str] = set()
         """The places of what has failed, and did not begin again."""
         self._done = self._before = 0
+        self._earlier: Sequence[Fact] = ()
         self._began, self._took = perf_counter(), 0.0
         self._status: RunStatus = "running"
         self._lock = Lock()
 
-    def count_earlier(self, facts: Iterable[Fact]) -> None:
+    def count_earlier(self, facts: Sequence[Fact]) -> None:
         """Count what is on record of earlier processes, which does not make the rate better."""
-        for fact in facts:
-            self.count(fact)
+        self._earlier = facts
+        with self._lock:
+            self._count_earlier()
+
+    def _count_earlier(self) -> None:
+        for fact in self._earlier:
+            self._count(fact)
         self._running.clear()
         self._status, self._before = "running", self._done + len(self._failed)
 
     def count(self, event: RunEvent) -> bool:
         """Count an event. Return whether it changes what there is to show. From any thread."""
         with self._lock:
-            if event.part.place != self._place:
-                return isinstance(event, RunStarted) and self._goes_inside(event)
-            if isinstance(event, RunFinished):
-                self._end(event.status)
-                return True
-            if not isinstance(event, Fact) or event.counted_as != self._noun:
-                return isinstance(event, RunStarted)
-            place = event.where
-            if isinstance(event, StepStarted):
-                self._running[place] = event.step_id
-                self._failed.discard(place)
-            elif isinstance(event, Ends):
-                self._running.pop(place, None)
-                if event.outcome == "failed":
-                    self._failed.add(place)
-                elif event.outcome not in _IN_PROGRESS:
-                    self._done += 1
+            return self._count(event)
+
+    def _count(self, event: RunEvent) -> bool:
+        if event.part.place != self._place:
+            return isinstance(event, RunStarted) and self._goes_inside(event)
+        if isinstance(event, RunFinished):
+            self._end(event.status)
             return True
+        if not isinstance(event, Fact) or event.counted_as != self._noun:
+            return isinstance(event, RunStarted)
+        place = event.where
+        if isinstance(event, StepStarted):
+            self._running[place] = event.step_id
+            self._failed.discard(place)
+        elif isinstance(event, Ends):
+            self._running.pop(place, None)
+            if event.outcome == "failed":
+                self._failed.add(place)
+            elif event.outcome not in _IN_PROGRESS:
+                self._done += 1
+        return True
 
     def _goes_inside(self, started: RunStarted) -> bool:
         """Count in a run that begins inside of the only step, from now on."""
@@ -131,8 +140,9 @@ class RunProgress:
             return False
         self._place = started.part.place
         self._noun, self._total = what_counts(started.definition)
-        self._running.clear()
-        self._done = self._before = 0
+        self._done = 0
+        self._failed.clear()
+        self._count_earlier()
         return True
 
     def end(self, status: RunStatus) -> None:
