@@ -23,6 +23,7 @@ from fastroai.store.reading.timeline_scale import WIDTH, Rectangle, TimelineScal
 from fastroai.store.record.call_records import call_record
 from fastroai.store.record.definitions import is_flow, steps_in, word_for
 from fastroai.store.record.payloads import is_sealed_definition
+from fastroai.tracing.redaction import redacted, redacted_json
 from fastroai.usage import format_cost
 
 if TYPE_CHECKING:
@@ -42,15 +43,17 @@ def trace_page(trace: RunTrace) -> dict[str, str]:
 def result_page(trace: RunTrace, status: str, output: object, reason: str, usage: Usage) -> dict[str, str]:
     """Return the result of a run as a notebook displays it: the output first."""
     shown = _Run(trace.redacted())
-    said = "" if output is None else _value(to_jsonable_python(output, serialize_unknown=True))
     has_stopped = reason and status not in ("finished", "complete")
-    why = f'<p class="faint">{escaped(reason)}</p>' if has_stopped else ""
+    why = f'<p class="faint">{escaped(redacted(reason))}</p>' if has_stopped else ""
+    said, text = "", shown.text(status, usage)
+    if output is not None:
+        said = _value(redacted_json(to_jsonable_python(output, serialize_unknown=True)))
+        text += f"\n{redacted(str(output))}"
     body = (
         f"{shown.heading(status, usage)}{why}{said}{shown.timeline()}"
         f"<details><summary>Drawing</summary>{picture(shown.trace.drawing())}</details>"
     )
-    text = shown.text(status, usage)
-    return page(body, text if output is None else f"{text}\n{output}")
+    return page(body, text)
 
 
 def shape_page(definition: JsonValue, text: str) -> dict[str, str]:
@@ -135,7 +138,8 @@ class _Run:
         usage = row.usage
         if row.kind == "step" and step is not None:
             if step.cause:
-                yield f"<p>Started, because {escaped(step.cause)}.</p>"
+                began = "Skipped" if step.status == "skipped" else "Started"
+                yield f"<p>{began}, because {escaped(step.cause)}.</p>"
             if step.failure is not None:
                 yield f"<p>Failed: {escaped(str(step.failure))}</p>"
             if step.output is not None:
