@@ -39,7 +39,7 @@ def outputs(notebook: Any) -> list[str]:
         for cell in notebook.cells
         for output in cell.get("outputs", ())
     ]
-    return [_fixed(text) for text in shown]
+    return [_fixed(_STYLE.sub("", text)) for text in shown]
 
 
 def _fixed(text: str) -> str:

@@ -48,7 +48,15 @@ _BOXES: Final = """
 .fastroai-page :is(.faint, small) { color: var(--fai-faint); font-size: 12px }
 .fastroai-page pre { color: inherit; background: var(--fai-plain); margin: 4px 0; padding: 6px 8px;
   max-height: 20em; overflow: auto; white-space: pre-wrap; overflow-wrap: anywhere; font-size: 12px }
-.fastroai-page summary { cursor: pointer }
+.fastroai-page details { color: inherit; background: none; font-size: inherit; margin: 0; padding: 0;
+  border: 0; box-shadow: none; overflow: visible }
+.fastroai-page summary { cursor: pointer; background: none; font-weight: normal; list-style: none; margin: 0;
+  padding: 0 !important; border: 0 }
+.fastroai-page summary::before { display: none }
+.fastroai-page summary::after { display: none }
+.fastroai-page summary::-webkit-details-marker { display: none }
+.fastroai-page summary > :first-child::before { content: "▸ "; color: var(--fai-faint) }
+.fastroai-page [open] > summary > :first-child::before { content: "▾ " }
 .fastroai-page .picture { max-height: 30em; overflow: auto }
 .fastroai-page svg { max-width: 100%; height: auto }
 .fastroai-page table { border-collapse: collapse; border: 0; margin: 4px 0; font-size: 13px; color: inherit;
@@ -56,6 +64,7 @@ _BOXES: Final = """
 .fastroai-page table :is(thead, tr, th, td) { color: inherit; background: none; border: 0 }
 .fastroai-page table :is(th, td) { padding: 2px 14px 2px 0; text-align: left; vertical-align: middle;
   min-width: 0; white-space: nowrap }
+.fastroai-page tbody th { font-weight: bold }
 .fastroai-page .number { text-align: right !important; font-variant-numeric: tabular-nums }
 .fastroai-page thead th { color: var(--fai-faint) !important; font-weight: normal }
 """
@@ -63,8 +72,6 @@ _BOXES: Final = """
 _TIMELINE: Final = """
 .fastroai-page .timeline summary { display: grid; align-items: center; gap: 0 12px;
   grid-template-columns: minmax(110px, 2fr) 4fr 90px 76px 90px; border-top: 1px solid var(--fai-plain) }
-.fastroai-page .timeline summary > :first-child::before { content: "▸ "; color: var(--fai-faint) }
-.fastroai-page .timeline [open] > summary > :first-child::before { content: "▾ " }
 .fastroai-page .timeline summary > span { overflow: hidden; text-overflow: ellipsis; white-space: nowrap }
 .fastroai-page .timeline summary > svg { width: 100%; height: 20px }
 .fastroai-page .timeline details > :not(summary) { margin-left: 28px }

@@ -45,7 +45,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, texts: int = 
         f"<tr>{''.join(f'<td{kind}>{cell}</td>' for kind, cell in zip(kinds, row, strict=True))}</tr>"
         for row in rows
     )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f'<table class="values"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
 
 
 def page(body: str, text: str) -> dict[str, str]:

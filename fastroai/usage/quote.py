@@ -224,7 +224,10 @@ class Quote:
         rows = [_row(self, 0), *(_row(part, 1) for part in [*self.parts.values()][:MOST_ROWS])]
         because = "<br>".join(escaped(line) for line in str(self).splitlines()[: MOST_ROWS * 4])
         body = table(("", "at least", "expected", "at most"), rows)
-        return page(f"{body}<details><summary>Because</summary><small>{because}</small></details>", str(self))
+        return page(
+            f"{body}<details><summary><span>Because</span></summary><small>{because}</small></details>",
+            str(self),
+        )
 
     def _lines(self, indent: str) -> Iterator[str]:
         lower, expected = format_cost(self.lower_usd), format_cost(self.expected_usd)

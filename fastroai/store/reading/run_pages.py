@@ -51,7 +51,7 @@ def result_page(trace: RunTrace, status: str, output: object, reason: str, usage
         text += f"\n{redacted(str(output))}"
     body = (
         f"{shown.heading(status, usage)}{why}{said}{shown.timeline()}"
-        f"<details><summary>Drawing</summary>{picture(shown.trace.drawing())}</details>"
+        f"<details><summary><span>Drawing</span></summary>{picture(shown.trace.drawing())}</details>"
     )
     return page(body, text)
 

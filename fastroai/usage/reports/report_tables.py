@@ -77,7 +77,7 @@ def as_html(report: Rows) -> str:
     """Return the report as an HTML table."""
     table = _table(report)
     left = ' style="text-align: left"'
-    lines = ["<table>", f"<thead>{_html_row(table.header, 'th')}</thead>"]
+    lines = ['<table class="report">', f"<thead>{_html_row(table.header, 'th')}</thead>"]
     for section in table.sections:
         lines.append("<tbody>")
         if section.title:
