@@ -83,11 +83,6 @@ class Drawing:
     title: str = "graph"
     """The subject of the drawing, for people who cannot see it."""
 
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        from fastroai.drawing.pages import page, picture  # which draws this
-
-        return page(picture(self), f"drawing of {self.title}: {', '.join(node.text for node in self.nodes)}")
-
     def __post_init__(self) -> None:
         ids = Counter(node.id for node in self.nodes)
         twice = [node_id for node_id, times in ids.items() if times > 1]

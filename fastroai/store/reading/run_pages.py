@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from pydantic import JsonValue
 from pydantic_core import to_jsonable_python
 
+from fastroai.drawing import Drawing
 from fastroai.drawing.pages import MOST_ROWS, escaped, page, picture
 from fastroai.durations import duration
 from fastroai.plain_text import plain_line
 from fastroai.records import Usage
-from fastroai.runtime.facts import CallEnded
+from fastroai.runtime.facts import CallEnded, Fact, FailureFacts
 from fastroai.store.reading.run_drawing import draw_shape
 from fastroai.store.reading.step_summaries import StepSummary
 from fastroai.store.reading.timeline_rows import TimelineRow
@@ -26,23 +27,73 @@ from fastroai.store.record.payloads import is_sealed_definition
 from fastroai.tracing.redaction import redacted, redacted_json
 from fastroai.usage import format_cost
 
-if TYPE_CHECKING:
-    from fastroai.store.reading.trace import RunTrace
-
 _INDENT: Final = 14
 _DEEPEST: Final = 8
 """Depth of rows, in pixels for each, and the depth below which they are indented no further."""
 
 
-def trace_page(trace: RunTrace) -> dict[str, str]:
-    """Return a trace as a notebook displays it."""
-    shown = _Run(trace.redacted())
+class ShownRun(Protocol):
+    """A run, as a trace tells it."""
+
+    @property
+    def entries(self) -> Sequence[Fact]:
+        """Its log."""
+        ...
+
+    @property
+    def definition(self) -> JsonValue:
+        """Its shape."""
+        ...
+
+    @property
+    def run_id(self) -> str:
+        """Its id."""
+        ...
+
+    @property
+    def pipeline(self) -> str:
+        """The name of the pipeline."""
+        ...
+
+    @property
+    def status(self) -> str:
+        """How it ended."""
+        ...
+
+    @property
+    def failure(self) -> FailureFacts | None:
+        """Why it failed, if it did."""
+        ...
+
+    @property
+    def usage(self) -> Usage:
+        """Its spending."""
+        ...
+
+    @property
+    def steps(self) -> Sequence[StepSummary]:
+        """Its steps."""
+        ...
+
+    @property
+    def timeline(self) -> Sequence[TimelineRow]:
+        """Its steps and calls, with their times."""
+        ...
+
+    def drawing(self) -> Drawing:
+        """Return it as a drawing."""
+        ...
+
+
+def trace_page(trace: ShownRun) -> dict[str, str]:
+    """Return a trace, which is redacted already, as a notebook displays it."""
+    shown = _Run(trace)
     return page(f"{shown.heading()}{picture(shown.trace.drawing())}{shown.timeline()}", shown.text())
 
 
-def result_page(trace: RunTrace, status: str, output: object, reason: str, usage: Usage) -> dict[str, str]:
+def result_page(trace: ShownRun, status: str, output: object, reason: str, usage: Usage) -> dict[str, str]:
     """Return the result of a run as a notebook displays it: the output first."""
-    shown = _Run(trace.redacted())
+    shown = _Run(trace)
     has_stopped = reason and status not in ("finished", "complete")
     why = f'<p class="faint">{escaped(redacted(reason))}</p>' if has_stopped else ""
     said, text = "", shown.text(status, usage)
@@ -64,11 +115,11 @@ def shape_page(definition: JsonValue, text: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class _Run:
-    trace: RunTrace
+    trace: ShownRun
 
     @cached_property
     def _scale(self) -> TimelineScale:
-        return TimelineScale(self.trace.started_at, self.trace.entries[-1].at)
+        return TimelineScale(self.trace.entries[0].at, self.trace.entries[-1].at)
 
     @cached_property
     def _steps(self) -> Mapping[str, StepSummary]:
@@ -77,7 +128,7 @@ class _Run:
     @cached_property
     def _calls(self) -> Mapping[str, CallEnded]:
         """The ends of the calls of functions by place, unless a codec has sealed them."""
-        if is_sealed_definition(self.trace.opened.definition):
+        if is_sealed_definition(self.trace.definition):
             return {}
         return {one.place: one for one in self.trace.entries if isinstance(one, CallEnded)}
 

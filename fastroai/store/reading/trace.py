@@ -411,7 +411,7 @@ class RunTrace:
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         from fastroai.store.reading.run_pages import trace_page
 
-        return trace_page(self)
+        return trace_page(self.redacted())
 
     def to_json(self) -> str:
         """Return the trace as JSON text, `{"format": 3, "entries": [...]}`, for `from_json`.
