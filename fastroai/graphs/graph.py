@@ -259,7 +259,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
         return self._plan.terminals
 
     @cached_property
-    def definition(self) -> dict[str, JsonValue]:
+    def definition(self) -> dict[str, JsonValue]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Shape of the graph as plain data. It must be the same when a run is resumed, but for `force`."""
         return define(self.name, self.nodes, self._plan, self._setup.conversation.mode, self.version)
 

@@ -284,7 +284,7 @@ class Pipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT,
         )
 
     @cached_property
-    def definition(self) -> dict[str, JsonValue]:
+    def definition(self) -> dict[str, JsonValue]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Shape of the pipeline as plain data. It must be the same when a run is resumed, but for `force`."""
         on_error = {step_id: config.on_error for step_id, config in self._configs.items()}
         return define(

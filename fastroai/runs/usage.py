@@ -87,7 +87,7 @@ class RunCost:
     def _repr_mimebundle_(self: IsShown, include: object = None, exclude: object = None) -> dict[str, str]:
         from fastroai.store.reading.run_pages import result_page
 
-        return result_page(self.trace.redacted(), self.status, self.output, self.reason, self.usage.total)
+        return result_page(self.trace.for_pages(), self.status, self.output, self.reason, self.usage.total)
 
 
 class RunUsage:

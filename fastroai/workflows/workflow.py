@@ -228,7 +228,7 @@ class BoundWorkflow(FrontDoor[Any, Mapping[str, Any], WorkflowResult]):
         return f"BoundWorkflow({self.name!r})"
 
     @cached_property
-    def definition(self) -> dict[str, JsonValue]:
+    def definition(self) -> dict[str, JsonValue]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The shape of the workflow as plain data, which must not change while a run goes on."""
         return define(self.workflow.plan, self.config.max_concurrency)
 

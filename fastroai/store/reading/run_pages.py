@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from pydantic import JsonValue
 from pydantic_core import to_jsonable_python
@@ -32,68 +32,33 @@ _DEEPEST: Final = 8
 """Depth of rows, in pixels for each, and the depth below which they are indented no further."""
 
 
-class ShownRun(Protocol):
-    """A run, as a trace tells it."""
+@dataclass(frozen=True, kw_only=True)
+class ShownRun:
+    """What pages show of a run; it is redacted already."""
 
-    @property
-    def entries(self) -> Sequence[Fact]:
-        """Its log."""
-        ...
-
-    @property
-    def definition(self) -> JsonValue:
-        """Its shape."""
-        ...
-
-    @property
-    def run_id(self) -> str:
-        """Its id."""
-        ...
-
-    @property
-    def pipeline(self) -> str:
-        """The name of the pipeline."""
-        ...
-
-    @property
-    def status(self) -> str:
-        """How it ended."""
-        ...
-
-    @property
-    def failure(self) -> FailureFacts | None:
-        """Why it failed, if it did."""
-        ...
-
-    @property
-    def usage(self) -> Usage:
-        """Its spending."""
-        ...
-
-    @property
-    def steps(self) -> Sequence[StepSummary]:
-        """Its steps."""
-        ...
-
-    @property
-    def timeline(self) -> Sequence[TimelineRow]:
-        """Its steps and calls, with their times."""
-        ...
-
-    def drawing(self) -> Drawing:
-        """Return it as a drawing."""
-        ...
+    run_id: str
+    pipeline: str
+    """The name of the pipeline."""
+    definition: JsonValue
+    status: str
+    failure: FailureFacts | None
+    usage: Usage
+    entries: Sequence[Fact]
+    """The log."""
+    steps: Sequence[StepSummary]
+    timeline: Sequence[TimelineRow]
+    drawing: Drawing
 
 
-def trace_page(trace: ShownRun) -> dict[str, str]:
-    """Return a trace, which is redacted already, as a notebook displays it."""
-    shown = _Run(trace)
-    return page(f"{shown.heading()}{picture(shown.trace.drawing())}{shown.timeline()}", shown.text())
+def trace_page(run: ShownRun) -> dict[str, str]:
+    """Return a trace as a notebook displays it."""
+    shown = _Page(run)
+    return page(f"{shown.heading()}{picture(run.drawing)}{shown.timeline()}", shown.text())
 
 
-def result_page(trace: ShownRun, status: str, output: object, reason: str, usage: Usage) -> dict[str, str]:
+def result_page(run: ShownRun, status: str, output: object, reason: str, usage: Usage) -> dict[str, str]:
     """Return the result of a run as a notebook displays it: the output first."""
-    shown = _Run(trace)
+    shown = _Page(run)
     has_stopped = reason and status not in ("finished", "complete")
     why = f'<p class="faint">{escaped(redacted(reason))}</p>' if has_stopped else ""
     said, text = "", shown.text(status, usage)
@@ -102,7 +67,7 @@ def result_page(trace: ShownRun, status: str, output: object, reason: str, usage
         text += f"\n{redacted(str(output))}"
     body = (
         f"{shown.heading(status, usage)}{why}{said}{shown.timeline()}"
-        f"<details><summary><span>Drawing</span></summary>{picture(shown.trace.drawing())}</details>"
+        f"<details><summary><span>Drawing</span></summary>{picture(run.drawing)}</details>"
     )
     return page(body, text)
 
@@ -114,59 +79,59 @@ def shape_page(definition: JsonValue, text: str) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class _Run:
-    trace: ShownRun
+class _Page:
+    run: ShownRun
 
     @cached_property
     def _scale(self) -> TimelineScale:
-        return TimelineScale(self.trace.entries[0].at, self.trace.entries[-1].at)
+        return TimelineScale(self.run.entries[0].at, self.run.entries[-1].at)
 
     @cached_property
     def _steps(self) -> Mapping[str, StepSummary]:
-        return {step.place: step for step in self.trace.steps}
+        return {step.place: step for step in self.run.steps}
 
     @cached_property
     def _calls(self) -> Mapping[str, CallEnded]:
         """The ends of the calls of functions by place, unless a codec has sealed them."""
-        if is_sealed_definition(self.trace.definition):
+        if is_sealed_definition(self.run.definition):
             return {}
-        return {one.place: one for one in self.trace.entries if isinstance(one, CallEnded)}
+        return {one.place: one for one in self.run.entries if isinstance(one, CallEnded)}
 
     def _facts(self, status: str = "", usage: Usage | None = None) -> tuple[str, ...]:
         """Return the run in words: its status, how long it took, and what it has cost."""
-        spent = usage or self.trace.usage
+        spent = usage or self.run.usage
         took = duration(self._scale.took.total_seconds())
-        return status or self.trace.status, took, format_cost(spent), _requests(spent)
+        return status or self.run.status, took, format_cost(spent), _requests(spent)
 
     @property
     def _failure(self) -> str | None:
-        return None if self.trace.failure is None else str(self.trace.failure)
+        return None if self.run.failure is None else str(self.run.failure)
 
     def heading(self, status: str = "", usage: Usage | None = None) -> str:
         """Return the title as HTML."""
         status, *others = self._facts(status, usage)
-        kind = word_for(self.trace.definition)
+        kind = word_for(self.run.definition)
         return (
-            f'<h4 class="{escaped(status)}">{escaped(kind)} {escaped(self.trace.pipeline, 100)}: '
+            f'<h4 class="{escaped(status)}">{escaped(kind)} {escaped(self.run.pipeline, 100)}: '
             f'<span class="state">{escaped(status)}</span></h4><p class="faint">'
-            f"{escaped(' · '.join(others))} · run {escaped(self.trace.run_id, 100)}</p>"
+            f"{escaped(' · '.join(others))} · run {escaped(self.run.run_id, 100)}</p>"
             + ("" if self._failure is None else f"<p>{escaped(self._failure)}</p>")
         )
 
     def text(self, status: str = "", usage: Usage | None = None) -> str:
         """Return the run as lines of text, for programs without HTML."""
-        name = f"{word_for(self.trace.definition)} {self.trace.pipeline}"
+        name = f"{word_for(self.run.definition)} {self.run.pipeline}"
         lines = [plain_line(f"{name}: {', '.join(self._facts(status, usage))}")]
         if self._failure is not None:
             lines.append(plain_line(self._failure))
-        for row in self.trace.timeline[:MOST_ROWS]:
+        for row in self.run.timeline[:MOST_ROWS]:
             told = ", ".join(filter(None, (row.status, self._took(row), _cost(row.usage))))
             lines.append(plain_line(f"{'  ' * (row.depth + 1)}{row.name}: {told}"))
         return "\n".join(lines)
 
     def timeline(self) -> str:
         """Return the steps and calls as HTML, with their times; each opens, and says more."""
-        rows = self.trace.timeline
+        rows = self.run.timeline
         more = len(rows) - MOST_ROWS
         said = f'<p class="faint">and {more:,} more steps and calls</p>' if more > 0 else ""
         return f'<div class="timeline">{"".join(map(self._row, rows[:MOST_ROWS]))}</div>{said}'

@@ -32,6 +32,7 @@ from fastroai.usage.recorded import RecordedUsage
 
 if TYPE_CHECKING:  # these are read with what few who read a trace need
     from fastroai.drawing import Drawing
+    from fastroai.store.reading.run_pages import ShownRun
     from fastroai.store.reading.timeline_rows import TimelineRow
     from fastroai.usage import UsageReport
 
@@ -411,7 +412,25 @@ class RunTrace:
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         from fastroai.store.reading.run_pages import trace_page
 
-        return trace_page(self.redacted())
+        return trace_page(self.for_pages())
+
+    def for_pages(self) -> ShownRun:
+        """Return what pages for people show of the run, redacted if the process redacts."""
+        from fastroai.store.reading.run_pages import ShownRun
+
+        shown = self.redacted()
+        return ShownRun(
+            run_id=shown.run_id,
+            pipeline=shown.pipeline,
+            definition=shown.definition,
+            status=shown.status,
+            failure=shown.failure,
+            usage=shown.usage,
+            entries=shown.entries,
+            steps=shown.steps,
+            timeline=shown.timeline,
+            drawing=self.drawing(),
+        )
 
     def to_json(self) -> str:
         """Return the trace as JSON text, `{"format": 3, "entries": [...]}`, for `from_json`.

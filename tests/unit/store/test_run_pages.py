@@ -13,9 +13,9 @@ from support.agents import paid_agent
 from fastroai.errors import StepExecutionError
 from fastroai.functions import compute, flow, parallel
 from fastroai.graphs import Edge, Graph
-from fastroai.pipelines import BasePipeline, Pipeline, StepContext, step
+from fastroai.pipelines import BasePipeline, Pipeline, PipelineConfig, StepContext, step
 from fastroai.records import Usage
-from fastroai.store import MemoryRunStore, RunHistory, RunTrace, trace_of
+from fastroai.store import EncryptingCodec, MemoryRunStore, RunHistory, RunTrace, trace_of
 from fastroai.tracing import set_redaction
 from fastroai.usage import Quote
 
@@ -183,6 +183,15 @@ async def test_a_page_is_redacted_as_other_texts_for_people_are() -> None:
             assert "[redacted](1)" in bundle["text/html"]
     finally:
         set_redaction(None)
+
+
+async def test_a_sealed_run_that_is_read_without_its_codec_has_a_page_without_its_values() -> None:
+    store = MemoryRunStore()
+    config = PipelineConfig(store=store, codec=EncryptingCodec({"old": EncryptingCodec.new_key()}))
+    await Pipeline("desk", {"evil": evil}, config=config).run(run_id="r")
+    page = Page((await RunHistory(store).trace("r"))._repr_mimebundle_())
+    assert ": finished" in page.said
+    assert "answer to" not in page.said
 
 
 async def test_the_usage_of_a_trace_has_its_report_and_equals_that_of_the_run() -> None:
