@@ -211,6 +211,23 @@ class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
             lambda: self.run(*args, **options), called=f"{self.name}.run_sync", instead=f"{self.name}.run"
         )
 
+    async def run_result(self, *args: Any, **options: Any) -> PipelineResult[T]:
+        """Run the flow, and return its result: the output with its cost, usage and trace.
+
+            result = await triage.run_result(text, run_id="ticket-42", store=store)
+            print(result.output, result.cost_usd)
+
+        It takes the arguments and options of `run`. A run that waits for a person, or that was paused or
+        cancelled, returns a result whose `status` says so.
+
+        Raises:
+            RunExists: the store has a run with this id.
+            BudgetExceeded: a budget of this flow, or around it, is used up.
+        """
+        arguments = {name: options.pop(name) for name in [*options] if name not in _OPTIONS}
+        options["store"] = self.config.store if options.get("store") is None else options["store"]
+        return await self._front.execute(self.signature.bind(args, arguments), **options)
+
     def stream(  # type: ignore[override]  # as in `run`
         self,
         *args: Any,
@@ -273,17 +290,15 @@ class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
         on_existing: OnExisting = "fail",
         busy: WhenBusy = DO_NOT_WAIT,
     ) -> T:
-        inputs = self._front.complete(request.inputs)
-        key = "" if current_scope() is None else self.signature.inputs_hash(inputs)
-        begun = replace(request, inputs=inputs, key=key, is_step=flow_run_of(current_scope()) is not None)
-        return await super()._begin(begun, store, on_existing, busy)
+        return await super()._begin(self._front.completed(request), store, on_existing, busy)
 
     async def _execute(self, request: RunRequest[None]) -> T:
-        _refuse_context(request.context)
-        if request.tracer is None and current_scope() is None:
-            request = replace(request, tracer=configuration().tracer)
-        result: T = await self._front.perform(request)
-        return result
+        result: PipelineResult[T] = await self._front.perform(request)
+        if result.status != "finished":
+            raise FlowStopped(
+                self.name, result.run_id, result.status, result.reason, result.questions, result.waits_until
+            )
+        return result.output  # type: ignore[return-value]  # a run that has finished has one
 
     def _keeper(self, store: RunStore) -> RunKeeper:
         return self._front.keeper(store)
@@ -357,13 +372,34 @@ class _Front(Pipeline[Any, Any, Any]):
         """The shape of the flow, as plain data."""
         return {"kind": "flow", **super().definition}
 
-    async def perform(self, request: RunRequest[Any]) -> Any:
-        """Run the flow, and return its output."""
+    def completed(self, request: RunRequest[Any]) -> RunRequest[Any]:
+        """Return a request with all arguments, and with what tells the run from others around it."""
+        inputs, around = self.complete(request.inputs), current_scope()
+        key = "" if around is None else self._flow.signature.inputs_hash(inputs)
+        return replace(request, inputs=inputs, key=key, is_step=flow_run_of(around) is not None)
+
+    async def _begin(
+        self,
+        request: RunRequest[Any],
+        store: RunStoreLike | None = None,
+        on_existing: OnExisting = "fail",
+        busy: WhenBusy = DO_NOT_WAIT,
+    ) -> PipelineResult[Any]:
+        return await super()._begin(self.completed(request), store, on_existing, busy)
+
+    async def _execute(self, request: RunRequest[Any]) -> PipelineResult[Any]:
+        return await self.perform(request)
+
+    async def perform(self, request: RunRequest[Any]) -> PipelineResult[Any]:
+        """Run the flow to its end, or until it stops."""
+        _refuse_context(request.context)
         around = current_scope()
         outer = flow_run_of(around)
         calls = None if outer is None else outer.calls_in(around)
         if calls is not None:
             request = replace(request, in_line=calls.is_in_line())
+        if request.tracer is None and around is None:
+            request = replace(request, tracer=configuration().tracer)
         scope = self._execution.scope(request)
         if calls is not None:
             place, flow = scope.part.place, self._flow
@@ -375,12 +411,7 @@ class _Front(Pipeline[Any, Any, Any]):
             if error.step_id != BODY:
                 raise
             raise failure_inside(error) from error.original_error.__cause__
-        result: PipelineResult[Any] = run.result()
-        if result.status != "finished":
-            raise FlowStopped(
-                self.name, result.run_id, result.status, result.reason, result.questions, result.waits_until
-            )
-        return result.output
+        return run.result()
 
     @cached_property
     def input_type_with_defaults(self) -> type:
@@ -413,9 +444,12 @@ class _Front(Pipeline[Any, Any, Any]):
                     known[name] = parameter.default
         return known
 
+    def _keeper(self, store: RunStore) -> RunKeeper:
+        return replace(super()._keeper(store), kind="flow")
+
     def keeper(self, store: RunStore) -> RunKeeper:
         """Return the keeper that puts runs of the flow on record."""
-        return replace(self._keeper(store), kind="flow")
+        return self._keeper(store)
 
     def heed(self, run_id: str | None, signal: Signal) -> bool:
         """Pass a signal to one run of this process, or to all. Return whether there is such a run."""

@@ -89,7 +89,8 @@ class RunProgress:
         self._running: dict[str, str] = {}
         """The ids of the running steps, by place."""
         self._failed: set[str] = set()
-        """The places of what has failed, and did not begin again."""
+        self._skipped: set[str] = set()
+        """The places of what has failed or was skipped, and did not begin again."""
         self._done = self._before = 0
         self._earlier: Sequence[Fact] = ()
         self._began, self._took = perf_counter(), 0.0
@@ -106,7 +107,7 @@ class RunProgress:
         for fact in self._earlier:
             self._count(fact)
         self._running.clear()
-        self._status, self._before = "running", self._done + len(self._failed)
+        self._status, self._before = "running", self._ended
 
     def count(self, event: RunEvent) -> bool:
         """Count an event. Return whether it changes what there is to show. From any thread."""
@@ -125,10 +126,14 @@ class RunProgress:
         if isinstance(event, StepStarted):
             self._running[place] = event.step_id
             self._failed.discard(place)
+            self._skipped.discard(place)
         elif isinstance(event, Ends):
             self._running.pop(place, None)
+            self._failed.discard(place)  # of a call that is made again, the end is all that there is
             if event.outcome == "failed":
                 self._failed.add(place)
+            elif event.outcome == "skipped":
+                self._skipped.add(place)
             elif event.outcome not in _IN_PROGRESS:
                 self._done += 1
         return True
@@ -142,8 +147,13 @@ class RunProgress:
         self._noun, self._total = what_counts(started.definition)
         self._done = 0
         self._failed.clear()
+        self._skipped.clear()
         self._count_earlier()
         return True
+
+    @property
+    def _ended(self) -> int:
+        return self._done + len(self._failed) + len(self._skipped)
 
     def end(self, status: RunStatus) -> None:
         """Note that the run has ended, unless an event has said so."""
@@ -164,14 +174,14 @@ class RunProgress:
             if account.budget.usd is not None
         ]
         with self._lock:
-            here = self._done + len(self._failed) - self._before
+            here = self._ended - self._before
             seconds = self._took or perf_counter() - self._began
             return Progress(
                 run_id=self._scope.run_id,
                 name=self._scope.name,
                 status=self._status,
                 noun=self._noun,
-                done=self._done,
+                done=self._ended - len(self._failed),
                 failed=len(self._failed),
                 total=self._total,
                 running=tuple(self._running.values()),

@@ -632,3 +632,41 @@ async def test_a_flow_is_streamed_with_the_arguments_with_which_it_is_run(tmp_pa
     assert {run.run_id for run in await RunHistory(tmp_path / "runs.db").list()} == {"r", "s"}
     with pytest.raises(TypeError, match="unexpected keyword argument 'tiems'"):
         repeat.stream("ab", tiems=3)
+
+
+async def test_the_result_of_a_flow_has_its_cost_and_trace(server: ModelServer) -> None:
+    classify = classifier(server)
+    server.rule(None, lambda request: sentiment())
+    paused: list[bool] = []
+
+    @flow(budget=Budget(usd="0.05"))
+    async def triage(text: str) -> str:
+        first = await classify(text)
+        if paused:
+            await triage.pause(RUN, store=store)
+        return f"{first.label} {(await classify(text + '!')).label}"
+
+    @flow
+    async def twice(text: str) -> str:
+        result = await triage.run_result(text)
+        return f"{result.output}: {result.cost_usd}"
+
+    store = MemoryRunStore()
+    result = await triage.run_result("fine", tags=["a"])
+    assert result.output == await triage("fine")
+    assert (result.status, result.usage.request_count, len(result.trace.calls)) == ("finished", 2, 2)
+    assert result.cost_usd == sum(record.cost_usd for record in result.trace.calls) > 0
+    assert {tag for record in result.usage.records for tag in record.tags} == {"a"}
+    assert await twice("fine") == f"{result.output}: {result.cost_usd}"
+    with configured(store=store):
+        paused.append(True)
+        waiting = await triage.run_result(text="fine", run_id=RUN)
+        assert (waiting.status, waiting.output) == ("paused", None)
+        paused.clear()
+        went_on = await triage.run_result(text="fine", run_id=RUN, on_existing="resume")
+    assert (went_on.output, went_on.usage.request_count) == (result.output, 2)
+    assert went_on.cost_usd == result.cost_usd
+    with pytest.raises(TypeError, match="unexpected keyword argument 'txt'"):
+        await triage.run_result("fine", txt="fine")
+    with pytest.raises(CostBudgetExceeded):
+        await triage.run_result("fine", budget=Budget(microcents=1))
