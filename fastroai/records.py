@@ -55,7 +55,7 @@ class NotGiven(enum.Enum):
         return False
 
 
-RunKind: TypeAlias = Literal["pipeline", "graph", "flow", "workflow"]
+RunKind: TypeAlias = Literal["pipeline", "graph", "flow", "workflow", "rows"]
 """The kind of a run."""
 
 NOT_GIVEN: Final = NotGiven.NOT_GIVEN
@@ -378,6 +378,12 @@ class Usage:
     def __radd__(self, other: int) -> Usage:
         """Return a copy when `sum` adds this to the 0 that it begins with."""
         return self.copy() if other == 0 else NotImplemented
+
+    def include(self, other: Usage) -> None:
+        """Count the usage of something else here, too."""
+        total = self + other
+        for one in fields(self):
+            setattr(self, one.name, getattr(total, one.name))
 
     def copy(self) -> Usage:
         """Return a snapshot that later requests do not change."""

@@ -39,6 +39,7 @@ from fastroai.agent.own_agent import OwnAgent
 from fastroai.agent.quotes.estimate import estimate_call
 from fastroai.agent.quotes.probe import fingerprint_call
 from fastroai.agent.requests.metering import Metered
+from fastroai.agent.row_target import AgentRows
 from fastroai.agent.settings import merge_settings
 from fastroai.agent.step import AgentStep, PromptSource
 from fastroai.calls.call import AgentCall, Prompt
@@ -56,6 +57,8 @@ from fastroai.errors import ConfigurationError
 from fastroai.keyword_options import takes_options
 from fastroai.other_names import other_names
 from fastroai.records import NOT_GIVEN, Duration, NotGiven, first_given, in_seconds
+from fastroai.rows.door import MapsRows
+from fastroai.rows.target import RowTarget
 from fastroai.runtime import CircuitBreaker, ProviderLimits, blocking, blocking_overloaded
 from fastroai.runtime.labels import NO_LABELS, labels_of
 from fastroai.steps import StepConfig, StepContext
@@ -82,7 +85,7 @@ _OTHER_OPTIONS: Final[Mapping[str, str]] = {
 
 
 @other_names(arguments=_OTHER_OPTIONS)
-class FastroAgent(Generic[AgentDepsT, OutputDataT]):
+class FastroAgent(MapsRows[OutputDataT], Generic[AgentDepsT, OutputDataT]):
     """A PydanticAI agent that knows what every call cost, exactly.
 
     The same constructor and `run` signature as `pydantic_ai.Agent`, plus what is FastroAI's. It keeps no
@@ -595,6 +598,16 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
             config: Settings of the step.
         """
         return AgentStep(self, prompt, config, type_of_outputs(self.agent.output_type))
+
+    def rows_target(self) -> RowTarget[OutputDataT]:
+        """Return this agent as what rows are given to: each row is a prompt."""
+        return AgentRows(
+            name=self.name,
+            returns=type_of_outputs(self.agent.output_type),
+            dispatch=self.dispatch,
+            declared_for=self.declared_for,
+            estimate=self.estimate_call,
+        )
 
     def dispatch(self, call: AgentCall) -> Coroutine[Any, Any, ChatResponse[OutputDataT]]:
         """Make one attempt at a call, as `run` does. `StepContext.run` uses it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeAlias, TypeVar
 
 from fastroai.calls.call import AgentCall, AgentLike, Prompt
@@ -40,6 +40,11 @@ class AgentStep(BaseStep[DepsT, OutputT]):
     def inferred_output(self) -> Annotation | None:
         """Return the type of the agent's outputs, where it is clear. PydanticAI checks it."""
         return self.output_type
+
+    def declares(self) -> Mapping[str, str]:
+        """Return hashes of what the agent declares."""
+        declared_for = getattr(self.agent, "declared_for", None)
+        return {} if declared_for is None else declared_for(AgentCall(prompt=None))
 
     async def execute(self, context: StepContext[DepsT]) -> OutputT:
         """Make the prompt, call the agent, and return its output."""

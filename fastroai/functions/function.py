@@ -18,7 +18,10 @@ from fastroai.functions.declaring.conditions import Postcondition, Precondition
 from fastroai.functions.declaring.signature import Signature
 from fastroai.functions.errors import CompileError, PreconditionFailed
 from fastroai.functions.pending import Pending
+from fastroai.functions.row_target import FunctionRows
 from fastroai.records import CallRecord
+from fastroai.rows.door import MapsRows
+from fastroai.rows.target import RowTarget
 from fastroai.runtime import current_scope
 from fastroai.steps import BaseStep, PipelineConfig, ResolvedConfig, StepConfig, StepContext
 from fastroai.steps.base import UNKNOWN_COST
@@ -53,7 +56,7 @@ async def no_arguments(context: StepContext[Any]) -> Mapping[str, object]:
     return {}
 
 
-class Function(BaseStep[Any, OutputT], Generic[P, OutputT]):
+class Function(BaseStep[Any, OutputT], MapsRows[OutputT], Generic[P, OutputT]):
     """A typed function. It is awaited like any coroutine function, and can be in `steps=` and `nodes=`.
 
     As a step, it takes its arguments from the outputs and inputs that have the names of its parameters.
@@ -182,6 +185,19 @@ class Function(BaseStep[Any, OutputT], Generic[P, OutputT]):
         """
         return FunctionCallStep(self, inputs or {}, config or StepConfig())
 
+    def rows_target(self) -> RowTarget[OutputT]:
+        """Return this function as what rows are given to: each row has the arguments of a call."""
+        return FunctionRows(
+            name=self.name,
+            kind=self.kind,
+            signature=self.signature,
+            returns=self._returns,
+            required=self._required,
+            perform=functools.partial(self._performed, config=self._config),
+            declares=self.declares,
+            estimate=self._quoted_with,
+        )
+
     def _performed(
         self,
         arguments: Mapping[str, Any],
@@ -196,11 +212,11 @@ class Function(BaseStep[Any, OutputT], Generic[P, OutputT]):
             key="" if current_scope() is None else self.signature.inputs_hash(arguments),
             returns=self._returns,
             config=config,
-            declares=self._declares,
+            declares=self.declares,
         )
         return perform(call, functools.partial(self._checked_run, arguments), around=around)
 
-    def _declares(self) -> Mapping[str, str]:
+    def declares(self) -> Mapping[str, str]:
         """Return hashes of what is declared for calls, by name; nothing for a function that has a body."""
         return {}
 
@@ -257,6 +273,10 @@ class FunctionCallStep(BaseStep[Any, OutputT]):
     def inferred_output(self) -> Annotation:
         """Return the type of a call's result."""
         return self.function.inferred_output()
+
+    def declares(self) -> Mapping[str, str]:
+        """Return hashes of what the function declares for its calls."""
+        return self.function.declares()
 
     async def execute(self, context: StepContext[Any]) -> OutputT:
         """Find the arguments, and make the call."""

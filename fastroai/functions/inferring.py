@@ -199,7 +199,7 @@ class InferFunction(Function[P, OutputT], Generic[P, OutputT]):
                 ensure=self._ensure,
                 retries=declared.retries,
                 model=None if declared.agent is None else model,
-                declares=self._declares,
+                declares=self.declares,
             )
         return self._askers[known_as]
 
@@ -209,7 +209,8 @@ class InferFunction(Function[P, OutputT], Generic[P, OutputT]):
             return configuration().default_model
         return self._declaration.model
 
-    def _declares(self) -> Mapping[str, str]:
+    def declares(self) -> Mapping[str, str]:
+        """Return hashes of what is declared for calls, by name."""
         model, declared = self._model(), self._declaration
         texts = {
             "intent": digest(declared.intent.strip()),

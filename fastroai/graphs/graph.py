@@ -35,6 +35,9 @@ from fastroai.graphs.shape.validation import build_plan
 from fastroai.human.answers import answers_to
 from fastroai.other_names import OTHER_CALLS, OTHER_OPTIONS, other_names
 from fastroai.records import NOT_GIVEN, Duration, NotGiven, in_seconds
+from fastroai.rows.child_runs import RunRows, parameters_of
+from fastroai.rows.door import MapsRows
+from fastroai.rows.target import RowTarget
 from fastroai.runs.door import FrontDoor, check_config, check_version
 from fastroai.runs.nesting import NestedStep
 from fastroai.runs.openings import AlsoOnRecord, RunKeeper, needed_store
@@ -88,7 +91,9 @@ from fastroai.usage.limits import NO_LIMITS, limits_of, together
         **OTHER_CALLS,
     },
 )
-class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, InputT, OutputT]):
+class Graph(
+    FrontDoor[DepsT, InputT, GraphResult[OutputT]], MapsRows[OutputT], Generic[DepsT, InputT, OutputT]
+):
     """A state machine: nodes are steps, and edges say which comes after which, and when.
 
         graph = Graph(
@@ -271,6 +276,18 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
         """Return the output type that all terminals declare; `None` if they differ or declare none."""
         declared = [self._setup.declared.get(terminal) for terminal in self.terminals]
         return declared[0] if all(one == declared[0] for one in declared) else None
+
+    def rows_target(self) -> RowTarget[OutputT]:
+        """Return this graph as what rows are given to: each row has the inputs of a run."""
+        return RunRows(
+            door=self,
+            kind=self.kind,
+            returns=self.declared_output(),
+            definition=self.definition,
+            steps={node_id: node.step for node_id, node in self.nodes.items()},
+            estimate=self.estimate,
+            parameters=parameters_of(self._accepts),
+        )
 
     def to_mermaid(self, result: GraphResult[Any] | None = None) -> str:
         """Return the graph as Mermaid text. With a result, the path of its run is marked."""

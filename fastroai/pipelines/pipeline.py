@@ -24,6 +24,9 @@ from fastroai.pipelines.result import OutputT, PipelineResult
 from fastroai.pipelines.run import PipelineRun
 from fastroai.pipelines.setup import PipelineSetup
 from fastroai.records import RunKind
+from fastroai.rows.child_runs import RunRows, parameters_of
+from fastroai.rows.door import MapsRows
+from fastroai.rows.target import RowTarget
 from fastroai.runs.door import FrontDoor, check_config, check_version
 from fastroai.runs.execution import Execution
 from fastroai.runs.inputs import check_mapping
@@ -75,7 +78,9 @@ if TYPE_CHECKING:  # few programs draw
         **OTHER_CALLS,
     },
 )
-class Pipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT, InputT, OutputT]):
+class Pipeline(
+    FrontDoor[DepsT, InputT, PipelineResult[OutputT]], MapsRows[OutputT], Generic[DepsT, InputT, OutputT]
+):
     """Steps that run the moment their own dependencies are done.
 
         pipeline = Pipeline(
@@ -302,6 +307,18 @@ class Pipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT,
             exempt=self._exempt,
             max_concurrency=self.config.max_concurrency,
             said=self.contracts,
+        )
+
+    def rows_target(self) -> RowTarget[OutputT]:
+        """Return this pipeline as what rows are given to: each row has the inputs of a run."""
+        return RunRows(
+            door=self,
+            kind=self.kind,
+            returns=self.declared_output(),
+            definition=self.definition,
+            steps=self.steps,
+            estimate=self.estimate,
+            parameters=parameters_of(self._accepts),
         )
 
     def _heed(self, run_id: str | None, signal: Signal) -> bool:

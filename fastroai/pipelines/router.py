@@ -30,6 +30,9 @@ from fastroai.pipelines.replay import Orchestration
 from fastroai.pipelines.result import OutputT, PipelineResult
 from fastroai.places import without_attempts
 from fastroai.records import first_given, in_seconds
+from fastroai.rows.child_runs import RunRows, parameters_of
+from fastroai.rows.door import MapsRows
+from fastroai.rows.target import RowTarget
 from fastroai.runs.door import FrontDoor, check_config, check_version
 from fastroai.runs.execution import join_record
 from fastroai.runs.nesting import NestedStep
@@ -58,7 +61,9 @@ ROUTING: Final = "route"
 logger = logging.getLogger("fastroai.pipelines")
 
 
-class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT, InputT, OutputT]):
+class BasePipeline(
+    FrontDoor[DepsT, InputT, PipelineResult[OutputT]], MapsRows[OutputT], Generic[DepsT, InputT, OutputT]
+):
     """A router: `route` names the registered pipeline that gets the inputs.
 
         class Support(BasePipeline[Deps, dict[str, str], str]):
@@ -319,6 +324,18 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
         """Return the output type that all pipelines of the router declare; `None` if they differ."""
         declared = [pipeline.declared_output() for pipeline in self._pipelines.values()]
         return declared[0] if declared and all(one == declared[0] for one in declared) else None
+
+    def rows_target(self) -> RowTarget[OutputT]:
+        """Return this router as what rows are given to: each row has the inputs of a run."""
+        return RunRows(
+            door=self,
+            kind=self.kind,
+            returns=self.declared_output(),
+            definition=self.definition,
+            steps={},
+            estimate=self.estimate,
+            parameters=parameters_of(self._accepts),
+        )
 
     def replay(self, trace: RunTrace) -> Divergence | None:
         """Repeat the decisions of a run on its recorded outcomes, and return the first difference, if any.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from threading import Lock
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import JsonValue
 
@@ -22,8 +22,7 @@ from fastroai.runs.inputs import check_inputs, checked_inputs
 from fastroai.runs.progress.progress import RunProgress, what_counts
 from fastroai.runs.quoting import Estimate, reserved, usd_to_set_aside
 from fastroai.runs.request import RunRequest
-from fastroai.runs.running.machine import Decision
-from fastroai.runs.running.runner import Runner
+from fastroai.runs.running.performer import Performer
 from fastroai.runtime import RunFinished, RunStarted, Scope
 from fastroai.runtime.facts import Part, PauseRequested, StopRequested
 from fastroai.runtime.retrying.failures import leaves
@@ -36,6 +35,8 @@ from fastroai.store.signals import Signal, heeding_signals
 from fastroai.tracing import attributes
 from fastroai.usage import Quote
 from fastroai.usage.limits import NO_LIMITS, Limits
+
+DecisionT = TypeVar("DecisionT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ class LiveRun:
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
         self._lock = Lock()
-        self._runner: Runner | None = None
+        self._runner: Performer[Any] | None = None
         self._early: Sequence[Signal] = ()
         self._log: Log | None = None
         """The log whose signals this run takes."""
@@ -100,7 +101,7 @@ class LiveRun:
                 return
         _heed(self._runner, signal)
 
-    def begin(self, runner: Runner, log: Log) -> None:
+    def begin(self, runner: Performer[Any], log: Log) -> None:
         """Set the runner, which takes signals from now on, and pass it those that came earlier."""
         with self._lock:
             self._runner = runner
@@ -257,8 +258,8 @@ class Execution:
     async def perform(
         self,
         run: OpenRun,
-        runner: Runner,
-        decisions: Sequence[Decision],
+        runner: Performer[DecisionT],
+        decisions: Sequence[DecisionT],
     ) -> RunFinished:
         """Carry out a run, tell listeners of its start and its end, and return how it ended."""
         scope = run.scope
@@ -280,7 +281,7 @@ class Execution:
             run.log.finished = finish
         return finish
 
-    async def tell_end(self, runner: Runner, error: BaseException) -> None:
+    async def tell_end(self, runner: Performer[Any], error: BaseException) -> None:
         """Tell listeners of an end that came from around the run, such as a time limit."""
         if not runner.is_told and isinstance(error, Exception):
             ended = how_it_ended(error)
@@ -326,14 +327,14 @@ def join_record(config: PipelineConfig, around: Log, scope: Scope) -> None:
     around.add_sinks(around.place(scope), config.sinks)
 
 
-async def _tell_end(runner: Runner, finish: RunFinished) -> None:
+async def _tell_end(runner: Performer[Any], finish: RunFinished) -> None:
     runner.is_told = True
     finish.duration_ms, finish.spent_in = runner.milliseconds, runner.scope
     if runner.scope.listener is not None:
         await runner.scope.emit(finish)
 
 
-def _heed(runner: Runner, signal: Signal) -> None:
+def _heed(runner: Performer[Any], signal: Signal) -> None:
     runner.heed(StopRequested(reason="cancel was requested") if signal == "cancel" else PauseRequested())
 
 

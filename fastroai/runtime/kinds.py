@@ -11,6 +11,7 @@ from fastroai.runtime.facts import Fact, declared_facts
 DECLARED_IN: Final[Mapping[str, tuple[str, ...]]] = {
     "fastroai.runtime.events": ("budget_refused", "budget_waiting", "request_waited"),
     "fastroai.graphs.facts": ("edges_resolved", "branch_timed_out", "value_written", "messages_added"),
+    "fastroai.rows.facts": ("row_started", "row_ended"),
     "fastroai.workflows.facts": (
         "skip_requested",
         "iteration_started",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from operator import is_
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeAlias, cast, overload
 
@@ -89,6 +89,13 @@ class BaseStep(ABC, Generic[DepsT_contra, OutputT_co]):
     @abstractmethod
     def execute(self, context: StepContext[DepsT_contra]) -> Awaitable[OutputT_co]:
         """Do the work of the step. Write it as `async def`."""
+
+    def declares(self) -> Mapping[str, str]:
+        """Return hashes of what is declared for the calls of this step, by name, where it is known.
+
+        Rows of a table whose answers are on record are asked anew if it has changed.
+        """
+        return {}
 
     def inferred_output(self) -> Annotation | None:
         """Return the type of the output if no contract declares it; `None` if the type is not known.

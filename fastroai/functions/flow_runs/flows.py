@@ -27,6 +27,9 @@ from fastroai.functions.flow_runs.flow_run import BODY, FlowRun, flow_run_of
 from fastroai.pipelines import Pipeline, PipelineConfig
 from fastroai.pipelines.result import PipelineResult
 from fastroai.records import CallRecord, Duration
+from fastroai.rows.child_runs import RunRows
+from fastroai.rows.door import MapsRows
+from fastroai.rows.target import RowTarget
 from fastroai.runs.door import FrontDoor, check_config
 from fastroai.runs.nesting import NestedStep
 from fastroai.runs.openings import OnExisting, RunKeeper
@@ -75,7 +78,7 @@ _OPTIONS: Final = frozenset(
 """Names of the options of `Flow.run` and `Flow.stream`, which no parameter of a flow can have."""
 
 
-class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
+class Flow(FrontDoor[None, Inputs, T], MapsRows[T], Generic[P, T]):
     """An async function as a run; made by `@flow`. Awaiting a call of the flow runs it.
 
         @flow(budget=Budget(usd="0.05"))
@@ -313,6 +316,19 @@ class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
     def replay(self, trace: RunTrace) -> Divergence | None:
         """Repeat the decisions of a run of this flow, like `trace.replay(self)`. Nothing runs or is sent."""
         return self._front.replay(trace)
+
+    def rows_target(self) -> RowTarget[T]:
+        """Return this flow as what rows are given to: each row has the arguments of a run."""
+        parameters = inspect.signature(self.function).parameters
+        return RunRows(
+            door=self,
+            kind=self.kind,
+            returns=self.declared_output(),
+            definition=self.definition,
+            steps={},
+            estimate=self.estimate,
+            parameters={name: one.default is Parameter.empty for name, one in parameters.items()},
+        )
 
     # --- as a step ---
 

@@ -109,6 +109,11 @@ class Spending:
         self.usage.add(charge.record)
         self.charges.append(charge)
 
+    def forget(self) -> None:
+        """Keep only the sums of what has ended, for a scope of which nobody asks request by request."""
+        self.charges.clear()
+        self._agent_calls.clear()
+
     def count_agent_calls(self, calls: Sequence[AgentCharges]) -> None:
         """Count the starts of agent runs."""
         self.usage.agent_call_count += len(calls)

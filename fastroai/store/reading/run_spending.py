@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from fastroai.records import RequestRecord, Usage
 from fastroai.runtime import facts
@@ -51,6 +51,21 @@ class _Charge:
         self.at, self.record, self.has_ended = at, record, False
 
 
+class _Of(NamedTuple):
+    """What a sum is of."""
+
+    day: date
+    step: str | None
+    model: str
+    tenant: str | None
+    tags: tuple[str, ...]
+
+
+def _of(charge: _Charge) -> _Of:
+    record = charge.record
+    return _Of(charge.at.date(), record.step_id, model_of(record), record.tenant, tuple(record.tags))
+
+
 class SpendingOnRecord:
     """The spending in a log, which is read fact by fact. It keeps no facts, only what they have cost."""
 
@@ -59,6 +74,11 @@ class SpendingOnRecord:
         self._charges: list[_Charge] = []
         self._last: dict[facts.Key, _Charge] = {}
         """The last charge of each thing that can end or can be settled."""
+        self._folded: dict[_Of, Usage] = {}
+        """The sums of what was folded."""
+        self._doubtful: list[RequestRecord] = []
+        self._times: tuple[datetime, ...] = ()
+        """Times of the first and the last spending of what was folded."""
         for entry in entries:
             self.read(entry)
 
@@ -78,8 +98,25 @@ class SpendingOnRecord:
 
     @property
     def records(self) -> list[RequestRecord]:
-        """What was spent, as far as is known by now."""
-        return [charge.record for charge in self._charges]
+        """What was spent, as far as is known by now. Of what was folded, it has one doubtful record at most."""
+        return [*self._doubtful, *(charge.record for charge in self._charges)]
+
+    def fold(self) -> None:
+        """Keep only the sums of what has ended, so that a run of any length fits into memory.
+
+        From then on, a part is told by its day, and a shorter period cannot be asked for.
+        """
+        ended = [charge for charge in self._charges if charge.has_ended]
+        if not ended:
+            return
+        for charge in ended:
+            self._folded.setdefault(_of(charge), Usage()).add(charge.record)
+            if charge.record.is_doubtful:
+                self._doubtful = [charge.record]
+        times = (*self._times, *(charge.at for charge in ended))
+        self._times = min(times), max(times)
+        self._charges = [charge for charge in self._charges if not charge.has_ended]
+        self._last = {key: charge for key, charge in self._last.items() if not charge.has_ended}
 
     def parts(
         self,
@@ -94,13 +131,18 @@ class SpendingOnRecord:
 
         A record without a tenant or without tags has those of the run, which are given.
         """
-        usages: dict[tuple[date, str | None, str, str | None, tuple[str, ...]], Usage] = {}
+        usages: dict[_Of, Usage] = {}
+
+        def sum_for(of: _Of) -> Usage:
+            step = of.step if has_steps else None
+            known_as = of._replace(step=step, tenant=of.tenant or tenant, tags=of.tags or tuple(tags))
+            return usages.setdefault(known_as, Usage())
+
+        for of, folded in self._folded.items():
+            sum_for(of).include(folded)
         for charge in self._charges:
             if (since is None or since <= charge.at) and (until is None or charge.at < until):
-                record = charge.record
-                step = record.step_id if has_steps else None
-                own = (record.tenant or tenant, tuple(record.tags or tags))
-                usages.setdefault((charge.at.date(), step, model_of(record), *own), Usage()).add(record)
+                sum_for(_of(charge)).add(charge.record)
         return tuple(
             SpentPart(day=day, step=step, model=model, tenant=tenant, tags=tags, usage=usage)
             for (day, step, model, tenant, tags), usage in usages.items()
@@ -108,7 +150,7 @@ class SpendingOnRecord:
 
     def spent(self, *, tenant: str | None, tags: Sequence[str]) -> Spent | None:
         """Return all spending as a header has it; `None` if it has too many parts."""
-        times = [charge.at for charge in self._charges]
+        times = [*self._times, *(charge.at for charge in self._charges)]
         for has_steps in (True, False):
             parts = self.parts(tenant=tenant, tags=tags, has_steps=has_steps)
             if len(parts) <= MOST_PARTS:

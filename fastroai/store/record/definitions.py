@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from fastroai.places import attempt_around, quoted, step_name
 
-RunKind: TypeAlias = Literal["pipeline", "graph", "workflow"]
+RunKind: TypeAlias = Literal["pipeline", "graph", "workflow", "rows"]
 """The kinds of things that can be run."""
 
 
@@ -20,7 +20,7 @@ def kind_of(definition: JsonValue) -> RunKind:
     """Return what kind of run has this definition."""
     kind = definition.get("kind") if isinstance(definition, dict) else None
     match kind:
-        case "graph" | "workflow":
+        case "graph" | "workflow" | "rows":
             return kind
         case _:
             return "pipeline"

@@ -66,10 +66,13 @@ class Journal:
         """
         self._store, self._run_id, self._key = store, run_id, key
         self._largest = largest_value(store)
-        self._revision, self._durability, self._codec = revision, durability, codec
+        self._first = self._revision = revision
+        self._durability, self._codec = durability, codec
         self._loop = asyncio.get_running_loop()
         self.entries = PackedFacts()
-        """The facts that this process has added."""
+        """The facts that this process has added, if `keeps_entries`."""
+        self.keeps_entries = True
+        """Whether the facts stay in memory. A run of rows reads them in its store."""
         self.spending, self.quality = SpendingOnRecord(), QualityOnRecord()
         """What the whole run has spent, and how it went: before this process, and in it."""
         for entry in before:
@@ -90,6 +93,11 @@ class Journal:
     def revision(self) -> int:
         """Number of entries that the store has for sure."""
         return self._revision
+
+    @property
+    def position(self) -> int:
+        """The position in the log of the entry that was added last. On the loop of the run."""
+        return self._first + self._added
 
     @property
     def failure(self) -> FastroAIError | None:
@@ -216,7 +224,8 @@ class Journal:
             self._tell()
             return
         self._waiting.append(stored)
-        self.entries.append(entry)
+        if self.keeps_entries:
+            self.entries.append(entry)
         self._count(entry)
         self._added += 1
         if isinstance(entry, QuestionAsked | WaitStarted):

@@ -87,8 +87,10 @@ class ChargesOnRecord:
 class Memo:
     """The record of a run, by what its facts are about. It gives each response and tool result only once."""
 
-    def __init__(self, run_id: str, entries: Sequence[facts.Fact]) -> None:
-        """Read all entries of a log, in order.
+    def __init__(
+        self, run_id: str, entries: Sequence[facts.Fact], positions: Sequence[int] | None = None
+    ) -> None:
+        """Read the entries of a log, in order: all of them, or those at the given `positions`.
 
         Raises:
             RunCorrupt: the first entry is not `run_started`.
@@ -96,6 +98,8 @@ class Memo:
         if not entries or not isinstance(entries[0], facts.RunStarted):
             raise RunCorrupt(run_id, 1, "a log begins with run_started, and this one does not")
         self.entries: list[facts.Fact] = []
+        self._placed = [] if positions is None else [*positions]
+        """Positions in the log of the first entries, if entries between them were left out."""
         self.ended: facts.RunFinished | None = None
         self.resumptions: list[tuple[int, facts.RunResumed]] = []
         """Where processes took the run up, with the positions in the log. A fork of a pipeline is taken up
@@ -270,9 +274,17 @@ class Memo:
             yield position, entry
         yield from resumptions
 
+    @property
+    def positions(self) -> Iterator[int]:
+        """The position in the log of each entry, from 1."""
+        known = self._placed
+        last = known[-1] if known else 0
+        yield from known
+        yield from range(last + 1, last + 1 + len(self.entries) - len(known))
+
     def position_of(self, entry: facts.Fact) -> int:
         """Return the position of an entry in the log, from 1."""
-        return 1 + next(index for index, one in enumerate(self.entries) if one is entry)
+        return next(at for at, one in zip(self.positions, self.entries, strict=True) if one is entry)
 
     # --- what is on record ---
 

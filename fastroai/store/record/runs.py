@@ -337,9 +337,10 @@ class DurableRun:
 
     def _halting(self) -> dict[int, Fact]:
         """Return facts by position in the log, among them all questions and waits of steps."""
-        before = dict[int, Fact](enumerate(self.recorded.entries, 1))
-        new = self.journal.halting.items()
-        return before | {len(before) + position: entry for position, entry in new}
+        recorded = self.recorded
+        before = dict[int, Fact](zip(recorded.positions, recorded.entries, strict=True))
+        new, last = self.journal.halting.items(), max(before)
+        return before | {last + position: entry for position, entry in new}
 
     def _waits(self, ended: RunFinished) -> dict[str, Any]:
         """Return the fields of the header that say what a paused run waits for."""

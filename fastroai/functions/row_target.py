@@ -1,0 +1,68 @@
+"""A typed function as what rows are given to."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Generic, TypeVar
+
+from pydantic import JsonValue
+
+from fastroai.contracts.annotations import Annotation
+from fastroai.errors import ConfigurationError
+from fastroai.functions.configuring import configuration
+from fastroai.functions.declaring.signature import Signature
+from fastroai.rows.target import RowCall
+from fastroai.steps import PipelineConfig
+from fastroai.usage import Quote
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class FunctionRows(Generic[T]):
+    """Calls a typed function for each row."""
+
+    name: str
+    kind: str
+    signature: Signature
+    returns: Annotation
+    required: tuple[str, ...]
+    perform: Callable[[Mapping[str, Any]], Awaitable[T]]
+    """Function that makes a call with bound arguments."""
+    declares: Callable[[], Mapping[str, str]]
+    estimate: Callable[[Mapping[str, Any]], Awaitable[Quote]]
+
+    @cached_property
+    def parameters(self) -> Mapping[str, bool]:
+        """The parameters, each with whether it has no default."""
+        return {name: name in self.required for name in self.signature.parameters}
+
+    @property
+    def makes_runs(self) -> bool:
+        """A call is no run by itself."""
+        return False
+
+    @property
+    def config(self) -> PipelineConfig:
+        """The store of `configure`."""
+        return PipelineConfig(store=configuration().store)
+
+    def bind(self, values: Mapping[str, object]) -> Mapping[str, Any]:
+        """Return arguments by parameter. Raises as `Signature.bind`."""
+        return self.signature.bind((), values)
+
+    def as_json(self, inputs: Mapping[str, Any]) -> dict[str, JsonValue]:
+        """Return arguments as JSON."""
+        return self.signature.json_of(inputs)
+
+    async def call(self, inputs: Mapping[str, Any], how: RowCall) -> T:
+        """Call the function."""
+        if how.deps is not None:
+            raise ConfigurationError("deps", how.deps, f"nothing: {self.name!r} is a function and takes none")
+        return await self.perform(inputs)
+
+    async def quote(self, inputs: Mapping[str, Any], deps: object) -> Quote:
+        """Estimate a call."""
+        return await self.estimate(inputs)

@@ -1,0 +1,24 @@
+"""A model over a table: a run with a row for each line, and the table that it gives."""
+
+from typing import TYPE_CHECKING
+
+from fastroai.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fastroai.rows.errors import RowFailed as RowFailed
+    from fastroai.rows.facts import Resumption as Resumption
+    from fastroai.rows.facts import RowEnded as RowEnded
+    from fastroai.rows.facts import RowGivenBack as RowGivenBack
+    from fastroai.rows.table import Row as Row
+    from fastroai.rows.table import RowTable as RowTable
+
+if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getattr__`
+    __all__, __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            ".errors": ("RowFailed",),
+            ".facts": ("RowEnded", "RowGivenBack"),
+            ".table": ("Row", "RowTable"),
+        },
+        unlisted={".facts": ("Resumption",)},
+    )

@@ -1,0 +1,117 @@
+"""A pipeline, graph, router or flow as what rows are given to: each row is a run of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from pydantic import JsonValue
+from pydantic_core import to_json, to_jsonable_python
+
+from fastroai.contracts.accepted import Accepted
+from fastroai.contracts.annotations import Annotation
+from fastroai.errors import FlowStopped
+from fastroai.rows.target import RowCall, RowWaits
+from fastroai.runs.door import FrontDoor
+from fastroai.runtime.facts import Wait
+from fastroai.steps import BaseStep, PipelineConfig
+from fastroai.store.record.declarations import digest
+from fastroai.usage import Quote
+
+T = TypeVar("T")
+
+
+class _Result(Protocol):
+    """What the results of pipelines and graphs have in common."""
+
+    status: str
+    reason: str
+    output: Any
+    errors: Mapping[str, BaseException]
+    waits: tuple[Wait, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRows(Generic[T]):
+    """Makes a run for each row."""
+
+    door: FrontDoor[Any, Any, Any]
+    kind: str
+    returns: Annotation | None
+    definition: Mapping[str, JsonValue]
+    steps: Mapping[str, BaseStep[Any, Any]]
+    """The steps, by id, as far as they say what they declare for the calls in them."""
+    estimate: Callable[[Any, Any], Awaitable[Quote]]
+    parameters: Mapping[str, bool] | None = None
+    makes_runs: bool = True
+
+    @property
+    def name(self) -> str:
+        """The name of the pipeline, graph, router or flow."""
+        return self.door.name
+
+    @property
+    def config(self) -> PipelineConfig:
+        """The settings of its runs."""
+        return self.door.config
+
+    def bind(self, values: Mapping[str, object]) -> Mapping[str, Any]:
+        """Return the inputs of a run, checked."""
+        return self.door.checked_inputs(values)
+
+    def as_json(self, inputs: Mapping[str, Any]) -> dict[str, JsonValue]:
+        """Return the inputs as JSON."""
+        shown: dict[str, JsonValue] = to_jsonable_python(dict(inputs), bytes_mode="base64", fallback=repr)
+        return shown
+
+    def declares(self) -> Mapping[str, str]:
+        """Return hashes of the shape, and of what each step declares for the calls in it."""
+        declared = {"definition": digest(to_json(self.definition, fallback=repr))}
+        for step_id, step in self.steps.items():
+            declared |= {f"{part} of {step_id}": known for part, known in step.declares().items()}
+        return declared
+
+    async def call(self, inputs: Mapping[str, Any], how: RowCall) -> T:
+        """Run, or go on with the run of this row that is on record."""
+        try:
+            if how.store is None:
+                result = await self.door.execute(inputs, how.deps)
+            else:
+                result = await self.door.execute(
+                    inputs,
+                    how.deps,
+                    run_id=how.child,
+                    store=how.store,
+                    on_existing="fail" if how.is_new else "resume",
+                )
+        except FlowStopped as stopped:
+            if stopped.status == "paused":
+                raise RowWaits from stopped
+            raise
+        return result if self.kind == "flow" else _output_of(result)  # type: ignore[no-any-return]
+
+    async def quote(self, inputs: Mapping[str, Any], deps: object) -> Quote:
+        """Estimate a run."""
+        return await self.estimate(inputs, deps)
+
+
+def parameters_of(accepts: Accepted | None) -> Mapping[str, bool] | None:
+    """Return the declared inputs, each with whether it is required; `None` if any name will do."""
+    return None if accepts is None else {name: name in accepts.required for name in accepts.names}
+
+
+class RunStopped(Exception):
+    """The run of a row has ended without an output."""
+
+
+def _output_of(result: _Result) -> Any:
+    """Return the output of a run. Raises what it failed with."""
+    if result.status == "paused":
+        raise RowWaits(result.waits)
+    error: BaseException | None = getattr(result, "error", None)
+    if result.status == "finished" and (result.output is not None or not result.errors):
+        return result.output
+    if error is None:
+        error = next(iter(result.errors.values()), None)
+    raise error if error is not None else RunStopped(f"its run is {result.status}: {result.reason}")

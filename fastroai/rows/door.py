@@ -1,0 +1,128 @@
+"""`map`: the method that runs a function, an agent, a pipeline, a graph or a flow for each row of a table."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Collection
+from typing import Any, Final, Generic
+
+from typing_extensions import TypeVar
+
+from fastroai.errors import ConfigurationError
+from fastroai.rows.machine import OnRowError
+from fastroai.rows.run import RowOptions, RowRun
+from fastroai.rows.source import RowInputs, RowKey, RowSource
+from fastroai.rows.table import RowTable
+from fastroai.rows.target import RowTarget
+from fastroai.runs.request import RunRequest
+from fastroai.runtime import blocking
+from fastroai.runtime.events import OnEvent, listener_of
+from fastroai.runtime.labels import labels_of
+from fastroai.runtime.options import check_count
+from fastroai.store.record.declarations import OnChanged, check_on_changed
+from fastroai.store.run_store import RunStoreLike
+from fastroai.tracing import Tracer
+from fastroai.usage import BudgetLike
+from fastroai.usage.limits import limits_of
+
+OutputT = TypeVar("OutputT", covariant=True, default=Any)
+
+DEFAULT_CONCURRENCY: Final = 16
+"""Rows that are asked at once, unless the caller says how many."""
+
+
+class MapsRows(ABC, Generic[OutputT]):
+    """Something that gives an output for each row of a table."""
+
+    @abstractmethod
+    def rows_target(self) -> RowTarget[OutputT]:
+        """Return what rows are given to. `map` uses it."""
+
+    async def map(
+        self,
+        rows: RowSource,
+        *,
+        inputs: RowInputs | None = None,
+        key: RowKey | None = None,
+        concurrency: int = DEFAULT_CONCURRENCY,
+        retries: int = 0,
+        on_error: OnRowError = "record",
+        budget: BudgetLike | None = None,
+        store: RunStoreLike | None = None,
+        run_id: str | None = None,
+        on_changed: OnChanged = "ask",
+        write_to: str | os.PathLike[str] | None = None,
+        deps: object = None,
+        tracer: Tracer | None = None,
+        tags: Collection[str] = (),
+        tenant: str | None = None,
+        on_event: OnEvent | None = None,
+    ) -> RowTable[OutputT]:
+        """Run this for each row, and return a table with one line for each row, in the order of the rows.
+
+            table = await classify.map(tickets, budget=Budget(usd=2), store="runs.db", run_id="tickets")
+
+        With a store, the same call with the same `run_id` goes on where the run was: rows that have their
+        output are not asked again.
+
+        Args:
+            rows: A list, an iterator or an async iterator of any length, of mappings or of single values; or
+                a frame of pandas, polars, DuckDB or Arrow. A row is read when a task is free to ask it.
+            inputs: The column of each input, by the name of the input, where these differ; or a function from
+                a row to the inputs by name. A row that is no mapping is the only input that is required.
+            key: The column that identifies a row, or a function from a row to its key; by default, a row is
+                identified by its position and its inputs.
+            concurrency: Rows that are asked at once.
+            retries: Extra attempts at a row that has failed, beside those of what is run.
+            on_error: `"record"`: a row that has failed is a line of the table, and the others go on.
+                `"stop"`: the others are cancelled, and `RowFailed` is raised.
+            budget: Limits on the spending of all rows together. When it is used up, no further row begins,
+                and the table says so: `status="failed"`, `reason_code="budget_exceeded"`.
+            store: Store that keeps the run on record.
+            run_id: The id of the run; a new one unless given.
+            on_changed: What to do with rows on record if what is declared for them has changed since: their
+                instructions, model, output type or settings. `"ask"` asks them anew, `"keep"` keeps their
+                outputs, and `"fail"` raises `CallChangedError`.
+            write_to: A file that gets each row when it ends: `.csv`, `.jsonl`, or `.parquet`, which is
+                written at the end. The rows in it are in order once the run has ended.
+            deps: As in `run` or `execute` of what is run, for all rows.
+            tracer: As in `execute` of pipelines.
+            tags: Names to sum the spending of this run by.
+            tenant: The tenant whose spending it is.
+            on_event: Function that is told `RowEnded` for each row, `RowGivenBack` for each that is not asked
+                again, and all other events of the run.
+
+        Raises:
+            RowFailed: a row has failed, with `on_error="stop"`.
+            ConfigurationError: an option is invalid, a frame lacks a column, or the file cannot be written.
+            RunInProgress: another process has the run with this id.
+            CallChangedError: the declaration has changed, with `on_changed="fail"`.
+            CostBudgetExceeded: a budget around this call is used up.
+        """
+        check_count("concurrency", concurrency, least=1, required=True)
+        check_count("retries", retries, required=True)
+        check_on_changed(on_changed)
+        if on_error not in ("record", "stop"):
+            raise ConfigurationError("on_error", on_error, "'record' or 'stop'")
+        options = RowOptions(
+            inputs=inputs,
+            key=key,
+            concurrency=concurrency,
+            retries=retries,
+            on_error=on_error,
+            on_changed=on_changed,
+            write_to=None if write_to is None else os.fspath(write_to),
+        )
+        request: RunRequest[Any] = RunRequest(
+            deps=deps,
+            tracer=tracer,
+            listener=listener_of(on_event),
+            run_id=run_id,
+            labels=labels_of(tags, tenant),
+            limits=limits_of(budget),
+            on_changed=on_changed,
+        )
+        return await RowRun(self.rows_target(), rows, options, request, store).table()
+
+    map_sync = blocking(map, of="map")

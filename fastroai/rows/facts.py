@@ -1,0 +1,116 @@
+"""The fact that only runs of rows make: a row has ended. Its request facts are those of every run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from typing_extensions import override
+
+from fastroai.data_kinds import Name, Payload
+from fastroai.records import Usage
+from fastroai.runtime.facts import Begins, Ends, FailureFacts, Outcome, PlanFact, RunEvent, Telling
+
+
+@dataclass(slots=True, kw_only=True)
+class RowStarted(Begins, PlanFact):
+    """The run of a row begins. A row of a function or an agent is no run, and its requests tell as much."""
+
+    kind: ClassVar[str] = "row_started"
+    identity: ClassVar = ("row", "key")
+    number: int
+    """Position of the row among the rows that were given, from 0."""
+    key: Name[str]
+    """What identifies the row."""
+    child: str
+    """The id of the run."""
+
+    @override
+    def sentences(self, run: Telling) -> tuple[str, ...]:
+        return (f"row {self.number} ({self.key}) began as run {self.child!r}",)
+
+
+@dataclass(slots=True, kw_only=True)
+class RowEnded(Ends, PlanFact):
+    """A row has its output, or has failed after its retries."""
+
+    kind: ClassVar[str] = "row_ended"
+    holds: ClassVar = "the output of row {0.number}"
+    identity: ClassVar = ("row", "key")
+    number: int
+    """Position of the row among the rows that were given, from 0."""
+    key: Name[str]
+    """What identifies the row."""
+    asked: Name[str] = ""
+    """Hash of the inputs."""
+    inputs: Payload[Any] = None
+    """The inputs by name; in a fact from a log, and in a trace, their JSON."""
+    output: Payload[Any] = None
+    """The output; in a fact from a log, and in a trace, its JSON."""
+    failure: FailureFacts | None = None
+    """The exception with which the row failed, if it did."""
+    attempts: int = 1
+    """Attempts at the row; requests that were repeated inside of one do not count."""
+    is_cached: bool = False
+    """Whether the answer was kept from before, so that no request was made for it."""
+    duration_ms: float = 0.0
+    usage: Usage = field(default_factory=Usage)
+    """All that this row has spent since it last ended, retries included."""
+    child: str = ""
+    """Id of the run of a pipeline, graph or flow that gave the output."""
+
+    @property
+    @override
+    def outcome(self) -> Outcome:
+        return "succeeded" if self.failure is None else "failed"
+
+    @override
+    def sentences(self, run: Telling) -> tuple[str, ...]:
+        ended = "has its output" if self.failure is None else self.failure.sentence
+        return (f"row {self.number} ({self.key}) {ended}",)
+
+
+WhyGivenBack = Literal["finished", "kept"]
+"""Why a row is not asked again: its answer is on record; or it is kept although its question has changed."""
+
+
+@dataclass(slots=True, kw_only=True)
+class RowGivenBack(RunEvent):
+    """A row whose answer is on record was not asked again. Listeners are told; the log has the answer."""
+
+    number: int
+    key: str
+    why: WhyGivenBack = "finished"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumption:
+    """What a run of rows found on record, and what it did with each row."""
+
+    finished: int = 0
+    """Rows that had their output, and were not asked again."""
+    kept: int = 0
+    """Rows whose declared question has changed, and whose answers were kept: `on_changed="keep"`."""
+    changed: Mapping[str, int] = field(default_factory=dict)
+    """Rows that were asked anew because something has changed: how many, by what has changed. It is a part of
+    the declaration, such as `model`, or `inputs` for a row with this key and other inputs."""
+    failed: int = 0
+    """Rows that had failed, and were asked again."""
+    interrupted: tuple[str, ...] = ()
+    """Keys of the rows that were in flight when the process died. A request without an answer on record
+    counts at its bound."""
+    new: int = 0
+    """Rows that were not on record."""
+    gone: int = 0
+    """Rows on record that were not among the rows this time. They are not in the table."""
+
+    def __str__(self) -> str:
+        told = [f"{self.finished} finished before"]
+        told += [f"{self.kept} kept although the question has changed"] if self.kept else []
+        told += [f"{count} asked anew (new {what})" for what, count in self.changed.items()]
+        told += [f"{self.failed} had failed"] if self.failed else []
+        told += [f"{len(self.interrupted)} interrupted"] if self.interrupted else []
+        told += [f"{self.new} new"] if self.new else []
+        told += [f"{self.gone} gone"] if self.gone else []
+        return ", ".join(told)

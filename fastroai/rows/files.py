@@ -1,0 +1,130 @@
+"""Files that get each row when it ends: CSV and JSON Lines at once, Parquet at the end."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any, Final, TextIO
+
+from pydantic import JsonValue
+from pydantic_core import to_json
+
+from fastroai.errors import ConfigurationError, MissingExtraError
+from fastroai.rows.facts import RowEnded
+from fastroai.rows.table import Row, RowTable, columns_of
+from fastroai.rows.target import RowTarget
+
+_FORMATS: Final = (".csv", ".jsonl", ".parquet")
+
+
+class RowFile:
+    """A file of rows. Each line is whole, and says the number of its row; at the end they are in order."""
+
+    def __init__(self, path: str | os.PathLike[str], target: RowTarget[Any]) -> None:
+        """Open the file, so that one that cannot be written is found before anything is paid.
+
+        Raises:
+            ConfigurationError: the name does not end with .csv, .jsonl or .parquet, or it cannot be written.
+            MissingExtraError: pyarrow, which writes Parquet, is not installed.
+        """
+        self._path, self._format = Path(path), Path(path).suffix
+        if self._format not in _FORMATS:
+            raise ConfigurationError("write_to", str(path), f"a file whose name ends with {_listed()}")
+        if self._format == ".parquet":
+            _parquet()
+        self._outputs = columns_of(target.returns)
+        self._columns: Sequence[str] | None = None
+        try:
+            self._file: TextIO = _written(self._path)
+        except OSError as error:
+            raise ConfigurationError("write_to", str(path), f"a file that can be written: {error}") from error
+
+    async def add(self, read: Callable[[JsonValue], object] | None, end: RowEnded) -> None:
+        """Write a row that has ended. `read` makes an output of the JSON of a run on record."""
+        output = end.output if read is None or end.failure is not None else read(end.output)
+        row: Row[Any] = Row(
+            number=end.number,
+            key=end.key,
+            inputs=end.inputs,
+            output=output,
+            failure=end.failure,
+            usage=end.usage,
+            attempts=end.attempts,
+            cached=end.is_cached,
+            duration_ms=end.duration_ms,
+        )
+        if self._format != ".parquet":
+            self._write(self._file, row)
+            self._file.flush()
+
+    async def put_in_order(self, table: RowTable[Any]) -> None:
+        """Write all rows of the table anew, in their order, and replace the file by that."""
+        self.close()
+        if self._format == ".parquet":
+            rows = [row async for row in table]
+            columns = table.output_columns(rows)
+            made = import_module("pyarrow").Table.from_pylist([row.as_columns(columns) for row in rows])
+            with self._replaced() as temporary:
+                _parquet().write_table(made, temporary)
+            return
+        self._columns = None
+        with self._replaced() as temporary, _written(temporary) as file:
+            async for row in table:
+                self._write(file, row)
+
+    @contextmanager
+    def _replaced(self) -> Iterator[Path]:
+        """Yield a new file beside this one, which takes its place at the end, or is removed."""
+        name = f".{self._path.name}-"
+        with NamedTemporaryFile(dir=self._path.parent, prefix=name, delete=False) as made:
+            temporary = Path(made.name)
+        try:
+            yield temporary
+            temporary.chmod(self._path.stat().st_mode)
+            temporary.replace(self._path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Close the file, with the rows that it has."""
+        self._file.close()
+
+    def _write(self, file: TextIO, row: Row[Any]) -> None:
+        columns = row.as_columns(self._outputs)
+        if self._format == ".jsonl":
+            file.write(to_json(columns, inf_nan_mode="constants").decode() + "\n")
+            return
+        line = io.StringIO()  # so that the file gets the whole line at once
+        writer = csv.writer(line)
+        if self._columns is None:
+            self._columns = [*columns]
+            writer.writerow(self._columns)
+        writer.writerow([_cell(columns.get(name)) for name in self._columns])
+        file.write(line.getvalue())
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, Mapping | list | tuple):
+        return to_json(value, inf_nan_mode="constants").decode()
+    return value
+
+
+def _parquet() -> Any:
+    try:
+        return import_module("pyarrow.parquet")
+    except ImportError as error:
+        raise MissingExtraError("a Parquet file of rows", "frames", "pyarrow") from error
+
+
+def _listed() -> str:
+    return ", ".join(_FORMATS[:-1]) + f" or {_FORMATS[-1]}"
+
+
+def _written(path: Path) -> TextIO:
+    return path.open("w", encoding="utf-8", newline="")

@@ -1,0 +1,270 @@
+"""The state machine of a run of rows: which rows are asked, and when the run ends. Without clock or I/O.
+
+It keeps which keys are done, and no outputs. Of a fresh run without keys of the user, it keeps nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias, assert_never
+
+from fastroai.rows.facts import Resumption, RowEnded, WhyGivenBack
+from fastroai.runtime.facts import (
+    FailureFacts,
+    PauseRequested,
+    RunFinished,
+    RunResumed,
+    RunStarted,
+    StopRequested,
+)
+from fastroai.store.record.declarations import OnChanged, changed_parts
+
+OnRowError: TypeAlias = Literal["record", "stop"]
+"""What a failed row does: it is recorded, and the others go on; or it stops the run."""
+
+
+def number_of_key(key: str) -> int:
+    """Return a key as a number of 64 bits, which takes less memory than the text."""
+    return int.from_bytes(hashlib.blake2b(key.encode(errors="surrogatepass"), digest_size=8).digest())
+
+
+# --- what the machine is told, besides facts ---
+
+
+@dataclass(slots=True)
+class RowRead:
+    """The next row was read."""
+
+    number: int
+    key: str
+    asked: str
+    is_keyed: bool = False
+    """Whether the key is the user's, so that two rows can have the same one."""
+
+
+@dataclass(slots=True)
+class RowsEnded:
+    """There is no further row, or none can be read."""
+
+    failure: FailureFacts | None = None
+    raised: BaseException | None = None
+
+
+@dataclass(slots=True)
+class RowCut:
+    """A row did not come to its end, and is asked when the run is resumed."""
+
+    number: int
+    key: str
+    why: Literal["waits", "budget", "cancelled"]
+    raised: BaseException | None = None
+    failure: FailureFacts | None = None
+
+
+Told: TypeAlias = (
+    RunStarted | RunResumed | RowRead | RowsEnded | RowEnded | RowCut | PauseRequested | StopRequested
+)
+
+# --- what it decides ---
+
+
+@dataclass(slots=True)
+class AskRow:
+    """The decision to ask the row that was just read."""
+
+
+@dataclass(slots=True)
+class RefuseRow:
+    """The decision to record that the row which was just read cannot be asked."""
+
+    why: str
+
+
+@dataclass(slots=True)
+class GiveBack:
+    """The decision not to ask the row that was just read, because its answer is on record."""
+
+    why: WhyGivenBack
+
+
+@dataclass(slots=True)
+class StopReading:
+    """The decision to read no further rows."""
+
+
+@dataclass(slots=True)
+class CancelRows:
+    """The decision to cancel the rows that are asked now."""
+
+    cause: str
+
+
+Decision: TypeAlias = AskRow | RefuseRow | GiveBack | StopReading | CancelRows | RunFinished
+
+
+class _Done(NamedTuple):
+    """A row with an output on record."""
+
+    asked: str
+    declaration: int
+
+
+class RowMachine:
+    """Decides for each row, and when the run ends."""
+
+    def __init__(self, *, on_error: OnRowError = "record", on_changed: OnChanged = "ask") -> None:
+        """Begin a run, or read one from its facts."""
+        self._on_error, self._on_changed = on_error, on_changed
+        self._done: dict[int, _Done] = {}
+        self._failed: set[int] = set()
+        self._open: set[int] = set()
+        """Numbers of the rows that are asked now."""
+        self._keys: dict[int, int] = {}
+        """Numbers of the rows with keys of the user, by key."""
+        self._declarations: list[Mapping[str, str]] = []
+        """What was declared for the rows: at first, and after each change."""
+        self._was_resumed = False
+        self._is_reading = True
+        self._end: RunFinished | None = None
+        """How the run ends when nothing is asked any more."""
+        self.waiting: list[str] = []
+        """Keys of the rows that wait for a person or an event."""
+        self._asked_anew: Counter[str] = Counter()
+        self._counts: Counter[str] = Counter()
+        self._on_record = 0
+        """Rows that were on record when the run was resumed."""
+
+    def handle(self, told: Told) -> Sequence[Decision]:
+        """Take in a fact or an event, and return the decisions that follow."""
+        match told:
+            case RunStarted() | RunResumed():
+                return self._begun(told)
+            case RowRead():
+                return [self._decided(told)]
+            case RowEnded():
+                return self._ended(told)
+            case RowCut():
+                return self._cut(told)
+            case RowsEnded():
+                if told.raised is not None:
+                    failed = RunFinished(status="failed", reason_code="error", failure=told.failure)
+                    self._ending(failed, told.raised)
+                self._is_reading = False
+                return self._perhaps_finished()
+            case PauseRequested():
+                self._ending(RunFinished(status="paused", reason_code="pause_requested"))
+                return [StopReading(), *self._perhaps_finished()]
+            case StopRequested():
+                self._ending(RunFinished(status="cancelled", reason=told.reason, reason_code="cancelled"))
+                return [StopReading(), CancelRows(told.reason), *self._perhaps_finished()]
+            case _:
+                assert_never(told)
+
+    def resumption(self, interrupted: Sequence[str]) -> Resumption | None:
+        """Return what became of the rows on record; `None` for a run that was not resumed."""
+        if not self._was_resumed:
+            return None
+        counts = self._counts
+        found = counts["finished"] + counts["kept"] + counts["failed"] + sum(self._asked_anew.values())
+        return Resumption(
+            finished=counts["finished"],
+            kept=counts["kept"],
+            changed=dict(self._asked_anew),
+            failed=counts["failed"],
+            interrupted=tuple(interrupted),
+            new=counts["new"],
+            gone=self._on_record - found,
+        )
+
+    # --- parts ---
+
+    def _begun(self, fact: RunStarted | RunResumed) -> Sequence[Decision]:
+        definition = fact.definition
+        declared = definition.get("declares") if isinstance(definition, dict) else None
+        if isinstance(declared, dict):
+            self._declarations.append({name: str(known) for name, known in declared.items()})
+        if isinstance(fact, RunResumed):
+            self._was_resumed, self._is_reading, self._end = True, True, None
+            self._open.clear()
+            self._on_record = len(self._done) + len(self._failed)
+        return ()
+
+    def _decided(self, row: RowRead) -> AskRow | RefuseRow | GiveBack:
+        key = number_of_key(row.key)
+        if row.is_keyed and key in self._keys:
+            self._open.add(row.number)
+            return RefuseRow(f"row {row.number} has the key {row.key!r} of row {self._keys[key]}")
+        if row.is_keyed:
+            self._keys[key] = row.number
+        if (done := self._done.get(key)) is not None:
+            changed = changed_parts(self._declarations[done.declaration], self._declarations[-1])
+            if done.asked == row.asked and not changed:
+                self._counts["finished"] += 1
+                return GiveBack("finished")
+            if done.asked == row.asked and self._on_changed == "keep":
+                self._counts["kept"] += 1
+                return GiveBack("kept")
+            what = ", ".join(changed) if done.asked == row.asked else "inputs"
+            self._asked_anew[what] += 1
+        elif self._was_resumed:
+            self._counts["failed" if key in self._failed else "new"] += 1
+        self._open.add(row.number)
+        return AskRow()
+
+    def _ended(self, row: RowEnded) -> Sequence[Decision]:
+        is_read_once = row.number in self._open  # in this process, so nobody asks for it again
+        self._open.discard(row.number)
+        if not is_read_once:
+            self._found(row)
+        if row.failure is not None and self._on_error == "stop" and self._end is None:
+            self._ending(RunFinished(status="failed", reason_code="step_failed", failure=row.failure))
+            return [StopReading(), CancelRows(f"row {row.number} failed"), *self._perhaps_finished()]
+        return self._perhaps_finished()
+
+    def _found(self, row: RowEnded) -> None:
+        """Take in a row of an earlier process."""
+        key = number_of_key(row.key)
+        if row.failure is None:
+            self._done[key] = _Done(row.asked, len(self._declarations) - 1)
+            self._failed.discard(key)
+        else:
+            self._failed.add(key)
+            self._done.pop(key, None)
+
+    def _cut(self, row: RowCut) -> Sequence[Decision]:
+        self._open.discard(row.number)
+        match row.why:
+            case "waits":
+                self.waiting.append(row.key)
+                return self._perhaps_finished()
+            case "budget":
+                self._ending(
+                    RunFinished(status="failed", reason_code="budget_exceeded", failure=row.failure),
+                    row.raised,
+                )
+                return [StopReading(), *self._perhaps_finished()]
+            case "cancelled":
+                return self._perhaps_finished()
+
+    def _ending(self, end: RunFinished, raised: BaseException | None = None) -> None:
+        """Read no more. The first reason to end is the reason of the run, unless somebody cancels it."""
+        self._is_reading = False
+        if self._end is None or end.status == "cancelled":
+            if end.failure is not None and not end.reason:
+                end.reason = end.failure.message
+            end.raised = raised
+            self._end = end
+
+    def _perhaps_finished(self) -> Sequence[RunFinished]:
+        if self._is_reading or self._open:
+            return ()
+        if self._end is not None:
+            return [self._end]
+        if self.waiting:
+            many = len(self.waiting)
+            reason = f"{many} {'row waits' if many == 1 else 'rows wait'} for something"
+            return [RunFinished(status="paused", reason_code="rows_waiting", reason=reason)]
+        return [RunFinished(status="finished", reason_code="completed")]

@@ -1,0 +1,193 @@
+"""The record of a run of rows: read page by page, and kept only as far as it is needed."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Final, Protocol
+
+from fastroai.records import Usage
+from fastroai.rows.facts import RowEnded, RowStarted
+from fastroai.rows.machine import RowMachine, number_of_key
+from fastroai.runtime.facts import Fact, RunResumed, RunStarted
+from fastroai.store.paging import PAGE, pages, read_page
+from fastroai.store.reading.run_spending import SpendingOnRecord
+from fastroai.store.record.entries import RunHeader, entry_in_store, locate
+from fastroai.store.record.headers import log_key
+from fastroai.store.record.memo import Memo
+from fastroai.store.record.payloads import PayloadCodec
+from fastroai.store.record.unsealing import entries_to_go_on, unseal_entry
+from fastroai.store.run_store import RunStore
+
+ROW: Final = "row"
+"""Name of the scope of each row."""
+
+
+def row_of(place: str) -> str:
+    """Return the key of the scope of the row that a place is in; empty for a place in no row."""
+    name, _, key = place.partition("/")[0].partition("@")[0].partition("#")
+    return key if name == ROW else ""
+
+
+def scope_key(key: str) -> str:
+    """Return the key of the scope of a row."""
+    return f"{number_of_key(key):016x}"
+
+
+async def facts_of(
+    store: RunStore, header: RunHeader, codec: PayloadCodec | None
+) -> AsyncIterator[tuple[int, Fact]]:
+    """Yield the facts of a run with their positions, a page at a time. Raises as `read_log`."""
+    parts = None
+    async for before, values in pages(store, log_key(header)):
+        facts = [
+            entry_in_store(header.run_id, position, value)
+            for position, value in enumerate(values, before + 1)
+        ]
+        if parts is None and isinstance(first := facts[0], RunStarted):
+            parts = {"": first.part}
+        locate(facts, parts or {})
+        for position, fact in enumerate(entries_to_go_on(header.run_id, facts, codec), before + 1):
+            yield position, fact
+
+
+class RowsOnRecord:
+    """What a process needs that goes on with a run of rows: facts only of rows that have not ended."""
+
+    def __init__(self, machine: RowMachine) -> None:
+        self.machine = machine
+        self.usage = Usage()
+        """What all rows have spent that have ended."""
+        self.spending = SpendingOnRecord()
+        """The same for the header of the run, with all other spending."""
+        self.positions: dict[int, int] = {}
+        """Position in the log of the last end of each row, by the number of its key."""
+        self.begun: dict[str, RowStarted] = {}
+        """The starts of runs of rows that have not ended, by the id of the run."""
+        self._kept: dict[int, Fact] = {}
+        self._open: dict[str, dict[int, Fact]] = {}
+        """Facts of rows that have not ended, by the key of the scope of the row."""
+        self._last: tuple[int, Fact] | None = None
+
+    def read(self, position: int, fact: Fact) -> None:
+        """Take in the next fact."""
+        self._last = position, fact
+        match fact:
+            case RunStarted() | RunResumed():
+                self._kept[position] = fact
+                self.machine.handle(fact)
+            case RowStarted():
+                self.begun[fact.child] = fact
+            case RowEnded():
+                self.begun.pop(fact.child, None)
+                self.machine.handle(fact)
+                self.usage.include(fact.usage)
+                self.positions[number_of_key(fact.key)] = position
+                for known in self._open.pop(scope_key(fact.key), {}).values():
+                    self.spending.read(known)
+                self.spending.fold()
+            case _ if row := row_of(fact.where):
+                self._open.setdefault(row, {})[position] = fact
+            case _:
+                self.spending.read(fact)
+
+    @property
+    def interrupted(self) -> set[str]:
+        """The keys of the scopes of the rows that have not ended."""
+        return {*self._open}
+
+    def memo(self, run_id: str) -> Memo:
+        """Return the record for the process that takes the run up."""
+        facts = dict(self._kept)
+        for known in self._open.values():
+            facts |= known
+            for fact in known.values():
+                self.spending.read(fact)
+        if self._last is not None:
+            facts[self._last[0]] = self._last[1]
+        ordered = dict(sorted(facts.items()))
+        return Memo(run_id, [*ordered.values()], [*ordered])
+
+    @property
+    def length(self) -> int:
+        """Number of facts that were read."""
+        return 0 if self._last is None else self._last[0]
+
+
+class Lines(Protocol):
+    """The ends of the rows of a run, by number."""
+
+    def numbers(self) -> Sequence[int]:
+        """Return the numbers of the rows that have ended, in order."""
+        ...
+
+    async def read(self, numbers: Sequence[int]) -> list[RowEnded]:
+        """Return the ends of some rows, in the order of `numbers`."""
+        ...
+
+
+class LinesInMemory:
+    """The ends of rows that no store keeps."""
+
+    def __init__(self) -> None:
+        self._ends: dict[int, RowEnded] = {}
+
+    def add(self, end: RowEnded) -> None:
+        """Keep the end of a row."""
+        self._ends[end.number] = end
+
+    def numbers(self) -> Sequence[int]:
+        """Return the numbers of the rows that have ended, in order."""
+        return sorted(self._ends)
+
+    async def read(self, numbers: Sequence[int]) -> list[RowEnded]:
+        """Return the ends of some rows."""
+        return [self._ends[number] for number in numbers]
+
+
+class LinesInStore:
+    """The ends of rows in the log of their run: eight bytes are kept for each."""
+
+    def __init__(self, store: RunStore, header: RunHeader, codec: PayloadCodec | None) -> None:
+        self._store, self._header, self._codec = store, header, codec
+        self._positions = array("Q")
+        """Position in the log by number; 0 for a row without an end."""
+
+    def add(self, number: int, position: int) -> None:
+        """Note where the end of a row is."""
+        if number >= len(self._positions):
+            self._positions.extend([0] * (number + 1 - len(self._positions)))
+        self._positions[number] = position
+
+    def numbers(self) -> Sequence[int]:
+        """Return the numbers of the rows that have ended, in order."""
+        return [number for number, position in enumerate(self._positions) if position]
+
+    async def read(self, numbers: Sequence[int]) -> list[RowEnded]:
+        """Return the ends of some rows. Raises as `read_log`."""
+        wanted = {self._positions[number]: number for number in numbers}
+        found: dict[int, RowEnded] = {}
+        for span in _spans(sorted(wanted)):
+            after = span[0] - 1
+            values, _ = await read_page(
+                self._store, log_key(self._header), after=after, limit=span[-1] - after
+            )
+            for position in span:
+                fact = entry_in_store(self._header.run_id, position, values[position - after - 1])
+                fact = unseal_entry(fact, self._codec)
+                assert isinstance(fact, RowEnded)
+                number = wanted[position]
+                fact.number = number
+                found[number] = fact
+        return [found[number] for number in numbers]
+
+
+def _spans(positions: Iterable[int]) -> list[list[int]]:
+    """Return positions in groups, each of which is read at once."""
+    spans: list[list[int]] = []
+    for position in positions:
+        if spans and position - spans[-1][0] < PAGE:
+            spans[-1].append(position)
+        else:
+            spans.append([position])
+    return spans

@@ -1,0 +1,379 @@
+"""The runner of rows: reads them, asks them, and puts their ends on record. It decides nothing itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from contextvars import copy_context
+from dataclasses import dataclass, field, replace
+from time import perf_counter
+from typing import Any, Final
+
+from fastroai.errors import BudgetExceeded, RunStoreUnavailable, RunTakenOver
+from fastroai.human.asking import is_halt
+from fastroai.records import Usage
+from fastroai.rows.facts import RowEnded, RowGivenBack, RowStarted
+from fastroai.rows.machine import (
+    AskRow,
+    CancelRows,
+    Decision,
+    GiveBack,
+    RefuseRow,
+    RowCut,
+    RowMachine,
+    RowRead,
+    RowsEnded,
+    StopReading,
+    Told,
+    number_of_key,
+)
+from fastroai.rows.record import ROW, LinesInMemory, LinesInStore, scope_key
+from fastroai.rows.source import ReadRow, Rows, RowUnusable
+from fastroai.rows.target import RowCall, RowTarget, RowWaits
+from fastroai.runs.execution import OpenRun
+from fastroai.runtime import Charge, Retry, Scope
+from fastroai.runtime.budgets.in_flight import AgentCharges
+from fastroai.runtime.concurrency.isolation import in_context
+from fastroai.runtime.concurrency.tasks import end_tasks
+from fastroai.runtime.concurrency.wakeup import running_loop
+from fastroai.runtime.facts import FailureFacts, PauseRequested, RunFinished, StopRequested
+from fastroai.runtime.labels import current_row
+from fastroai.runtime.retrying.failures import leaves
+from fastroai.steps import ResolvedConfig
+from fastroai.steps.durability import failure_facts, failure_of, restore_spending, step_retried
+from fastroai.steps.retrying import retry_calls
+from fastroai.store.record.declarations import digest
+from fastroai.store.record.unsealing import seal_payloads
+from fastroai.store.record.values import value_to_json
+
+_FORGET_AFTER: Final = 50
+"""Rows after which a run on record forgets what it knows of single requests."""
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A row that is asked now."""
+
+    row: ReadRow
+    task: asyncio.Task[Any]
+    is_cancelled: bool = False
+
+
+class RowRunner:
+    """One run of rows, inside its scope. As many tasks as may run at once read a row and ask it, in turns."""
+
+    def __init__(
+        self,
+        machine: RowMachine,
+        target: RowTarget[Any],
+        rows: Rows,
+        opened: OpenRun,
+        *,
+        concurrency: int,
+        config: ResolvedConfig,
+        lines: LinesInMemory | LinesInStore,
+        deps: object,
+        known: Known | None = None,
+        write: Callable[[RowEnded], Awaitable[None]] | None = None,
+    ) -> None:
+        """`known` is what is on record of a run that goes on. `write` gets each end as soon as it is kept."""
+        self._machine, self._target, self._rows, self._opened = machine, target, rows, opened
+        self._concurrency, self._config, self._deps, self._write = concurrency, config, deps, write
+        self.lines, self._known = lines, known or Known()
+        self.scope, self._log = opened.scope, opened.log
+        run = opened.kept
+        self._run = run if self._log.scope is self.scope else None
+        """The run on record, unless it is that of a run around."""
+        if self._run is not None:
+            self._run.journal.keeps_entries = False
+        self.is_told = False
+        self.finish: RunFinished | None = None
+        self.interrupted: list[str] = []
+        """Keys of the rows that an earlier process was asking when it died."""
+        self.raised: Exception | None = None
+        """The exception of the last row that failed."""
+        self.failed_row: RowEnded | None = None
+        self.resume_at: tuple[str, ...] = ()
+        self._asked: dict[int, _Asked] = {}
+        self._turn = asyncio.Lock()
+        self._reader: asyncio.Task[Any] | None = None
+        self._is_reading = True
+        self._since_forgotten = 0
+        self._declared = digest(*(f"{name}={known}" for name, known in sorted(target.declares().items())))
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def milliseconds(self) -> float:
+        """Milliseconds that the run has taken so far in this process."""
+        return (perf_counter() - self._opened.began) * 1000
+
+    async def run(self, decisions: Sequence[Decision]) -> None:
+        """Ask the rows until the machine says that the run has ended. Failures of rows are not raised."""
+        self._act(decisions)
+        workers = {self._loop.create_task(self._work()) for _ in range(self._concurrency)}
+        try:
+            done, _ = await asyncio.wait(workers, return_when=asyncio.FIRST_EXCEPTION)
+            for worker in done:
+                worker.result()
+        except asyncio.CancelledError:
+            self._stop("the task that ran it was cancelled")
+            raise
+        finally:
+            self._is_reading = False
+            await end_tasks(workers)
+            await self._rows.aclose()
+
+    def heed(self, request: PauseRequested | StopRequested) -> None:
+        """Read no further rows; with a stop, cancel those that are asked. Works from any thread."""
+        if running_loop() is self._loop:
+            self._heed(request)
+            return
+        with suppress(RuntimeError):  # the loop is closed, so the run has ended
+            self._loop.call_soon_threadsafe(self._heed, request)
+
+    def _heed(self, request: PauseRequested | StopRequested) -> None:
+        if self.finish is None:
+            request.part = self.scope.part
+            self._log.note(request)
+            self._tell(request)
+
+    def _stop(self, reason: str) -> None:
+        if self.finish is None:
+            self._heed(StopRequested(reason=reason))
+
+    # --- decisions ---
+
+    def _tell(self, told: Told) -> None:
+        self._act(self._machine.handle(told))
+
+    def _act(self, decisions: Sequence[Decision]) -> None:
+        for decision in decisions:
+            match decision:
+                case StopReading():
+                    self._is_reading = False
+                    if self._reader is not None:
+                        self._reader.cancel()
+                case CancelRows():
+                    for asked in self._asked.values():
+                        if not asked.is_cancelled and asked.task is not asyncio.current_task():
+                            asked.is_cancelled = True
+                            asked.task.cancel()
+                case RunFinished():
+                    decision.part = self.scope.part
+                    self.finish = decision
+                case _:
+                    raise AssertionError(decision)
+
+    # --- reading ---
+
+    async def _work(self) -> None:
+        while (row := await self._next()) is not None:
+            task = asyncio.current_task()
+            assert task is not None
+            self._asked[row.number] = asked = _Asked(row, task)
+            try:
+                await in_context(self._ask(asked), copy_context())
+            finally:
+                del self._asked[row.number]
+
+    async def _next(self) -> ReadRow | None:
+        """Return the next row to ask; `None` if there is none. One worker at a time reads."""
+        async with self._turn:
+            while self._is_reading:
+                try:
+                    row = await self._read()
+                except Exception as error:  # the user's iterator can raise anything
+                    self._is_reading = False
+                    self._tell(RowsEnded(failure_facts(error, "terminal"), error))
+                    return None
+                if row is None:
+                    if self._is_reading:
+                        self._is_reading = False
+                        self._tell(RowsEnded())
+                    return None
+                [decision] = self._machine.handle(RowRead(row.number, row.key, row.asked, row.is_keyed))
+                match decision:
+                    case AskRow():
+                        return row
+                    case RefuseRow(why=why):
+                        row.key, row.error = f"{row.number}: {row.key}", ValueError(why)
+                        return row
+                    case GiveBack():
+                        await self._given_back(row, decision)
+                    case _:
+                        raise AssertionError(decision)
+            return None
+
+    async def _read(self) -> ReadRow | None:
+        """Read a row. Whoever stops the reading need not wait for a slow source."""
+        self._reader = asyncio.current_task()
+        try:
+            return await self._rows.read()
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self._is_reading or task is None:
+                raise
+            task.uncancel()
+            return None
+        finally:
+            self._reader = None
+
+    async def _given_back(self, row: ReadRow, decision: GiveBack) -> None:
+        position = self._known.positions[number_of_key(row.key)]
+        assert isinstance(self.lines, LinesInStore)
+        self.lines.add(row.number, position)
+        if self._write is not None:
+            [end] = await self.lines.read([row.number])
+            await self._write(end)
+        if self.scope.listener is not None:
+            part = self.scope.part
+            await self.scope.emit(RowGivenBack(part=part, number=row.number, key=row.key, why=decision.why))
+
+    # --- asking ---
+
+    async def _ask(self, asked: _Asked) -> None:
+        row, began = asked.row, perf_counter()
+        scope = Scope("step", ROW, parent=self.scope, key=scope_key(row.key), ordinal=1)
+        child = self._child_of(row)
+        if scope.key in self._known.interrupted or child in self._known.children:
+            self.interrupted.append(row.key)
+        if self._log.run is None or self._target.makes_runs:
+            scope.log = None  # no store keeps what is inside, or a run of its own does
+        current_row.set(row.number)
+        output: object = None
+        error: Exception | None = None
+        try:
+            async with scope:
+                if self._known.is_resumed:
+                    self._restore(scope, child)
+                if child:
+                    await self._begun(row, child)
+                output = await self._answer(row, scope, child)
+        except asyncio.CancelledError:
+            if not asked.is_cancelled:
+                raise
+            asked.task.uncancel()
+            return self._tell(RowCut(row.number, row.key, "cancelled"))
+        except (RunStoreUnavailable, RunTakenOver):
+            raise
+        except BaseException as raised:
+            if isinstance(raised, RowWaits) or is_halt(raised):
+                return self._tell(RowCut(row.number, row.key, "waits"))
+            if not isinstance(raised, Exception):
+                raise
+            if self._is_stopped_by(raised):
+                facts = failure_of(scope, self._config, raised)
+                return self._tell(RowCut(row.number, row.key, "budget", raised, facts))
+            error = raised
+        await self._ended(self._end_of(row, scope, child, output, error, began), error)
+
+    def _child_of(self, row: ReadRow) -> str:
+        """Return the id of the run of a row, if the store keeps it. Another question is another run."""
+        if self._run is None or not self._target.makes_runs or row.error is not None:
+            return ""
+        return f"{self._run.run_id[:180]}-row-{digest(row.key, row.asked, self._declared)}"
+
+    async def _begun(self, row: ReadRow, child: str) -> None:
+        """Put on record that the run of a row begins, so that nothing that it spends is ever lost."""
+        started = RowStarted(part=self.scope.part, number=row.number, key=row.key, child=child)
+        await self._log.commit(started)
+
+    def _restore(self, scope: Scope, child: str) -> None:
+        """Count in the scope of a row what an earlier process has spent there. The run counts it already."""
+        if (spent := self._known.children.get(child)) is not None:
+            scope.restore(*spent)
+        restore_spending(scope)
+
+    async def _answer(self, row: ReadRow, scope: Scope, child: str) -> object:
+        if row.error is not None:
+            raise row.error
+        store = None if self._run is None else self._run.store
+
+        async def attempt(number: int) -> object:
+            scope.attempt = number
+            is_new = number == 1 and not self._known.is_resumed
+            how = RowCall(self._deps, child, store if child else None, is_new=is_new)
+            return await self._target.call(row.inputs, how)
+
+        async def retried(retry: Retry) -> None:
+            await scope.emit(step_retried(scope, retry))
+
+        if (rules := self._config.retry_rules) is None:
+            output = await attempt(1)
+        else:
+            output = await retry_calls(attempt, rules=rules, scoped=scope, on_retry=retried)
+        if self._run is not None:
+            return value_to_json(output, self._target.returns, f"the output of row {row.number}")
+        return output
+
+    def _is_stopped_by(self, error: Exception) -> bool:
+        """Return whether a budget of the run, or around it, has stopped a row, and not one of its own."""
+        budgets = (leaf for leaf in leaves(error) if isinstance(leaf, BudgetExceeded))
+        return any(self.scope.is_within(one.scope_path) for one in budgets)
+
+    def _end_of(
+        self, row: ReadRow, scope: Scope, child: str, output: object, error: Exception | None, began: float
+    ) -> RowEnded:
+        usage = scope.spent() if scope.has_spent else Usage()
+        failure: FailureFacts | None = None
+        if isinstance(error, RowUnusable):
+            failure = replace(failure_facts(error.reason, "terminal"), message=str(error))
+        elif error is not None:
+            failure = failure_of(scope, self._config, error)
+        return RowEnded(
+            part=self.scope.part,
+            number=row.number,
+            key=row.key,
+            asked=row.asked,
+            inputs=dict(row.shown),
+            output=output,
+            failure=failure,
+            attempts=scope.attempt,
+            is_cached=error is None and self._target.kind != "compute" and not usage.request_count,
+            duration_ms=(perf_counter() - began) * 1000,
+            usage=usage,
+            child=child,
+        )
+
+    async def _ended(self, end: RowEnded, error: Exception | None) -> None:
+        """Put the end of a row on record, then tell it: to the machine, the file, and listeners."""
+        if error is not None:
+            self.raised, self.failed_row = error, end
+        if self._run is not None and isinstance(self.lines, LinesInStore):
+            journal = self._run.journal
+            journal.note(seal_payloads(end, self._run.codec))
+            self.lines.add(end.number, journal.position)
+            await journal.kept()
+            self._forget()
+        else:
+            assert isinstance(self.lines, LinesInMemory)
+            self.lines.add(end)
+        if self._write is not None:
+            await self._write(end)
+        self._tell(end)
+        if self.scope.listener is not None:
+            await self.scope.emit(end)
+
+    def _forget(self) -> None:
+        """Keep only the sums of what has ended, so that the memory of a run on record is bounded."""
+        self._since_forgotten += 1
+        if self._since_forgotten < _FORGET_AFTER or self._run is None:
+            return
+        self._since_forgotten = 0
+        self._run.journal.spending.fold()
+        with self.scope.tree.lock:
+            self.scope.spending.forget()
+
+
+@dataclass(slots=True)
+class Known:
+    """What is on record of a run of rows that goes on."""
+
+    is_resumed: bool = False
+    positions: dict[int, int] = field(default_factory=dict)
+    """Position in the log of the last end of each row, by the number of its key."""
+    interrupted: set[str] = field(default_factory=set)
+    """The keys of the scopes of the rows that were in flight when the process died."""
+    children: dict[str, tuple[Sequence[Charge], Sequence[AgentCharges]]] = field(default_factory=dict)
+    """What runs of rows have spent that were in flight, by the id of the run."""

@@ -1,0 +1,196 @@
+"""Rows as they are given: read one at a time, with their inputs by name and the key of each."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
+
+from pydantic_core import to_json
+
+from fastroai.errors import ConfigurationError
+from fastroai.errors.texts import nearest_hint
+from fastroai.rows.frames import frame_rows, is_frame
+from fastroai.rows.target import RowTarget
+from fastroai.store.record.declarations import digest
+
+RowSource: TypeAlias = Iterable[object] | AsyncIterable[object]
+"""Rows: a list, an iterator or an async iterator of mappings or of single values; or a frame."""
+
+RowInputs: TypeAlias = Mapping[str, str] | Callable[[Any], Mapping[str, object]]
+"""The column of each parameter, where the names differ; or a function from a row to the inputs."""
+
+RowKey: TypeAlias = str | Callable[[Any], object]
+"""The column that identifies a row, or a function from a row to its key."""
+
+
+@dataclass(slots=True)
+class ReadRow:
+    """A row, ready to be asked."""
+
+    number: int
+    key: str
+    is_keyed: bool
+    inputs: Mapping[str, Any]
+    """The bound inputs; of a row that cannot be asked, what was given."""
+    shown: Mapping[str, Any]
+    """The inputs as JSON."""
+    asked: str
+    error: Exception | None = None
+    """Why the row cannot be asked."""
+
+
+class Rows:
+    """The rows of a run, which are read when somebody is ready to ask the next one."""
+
+    def __init__(
+        self,
+        rows: RowSource,
+        target: RowTarget[Any],
+        inputs: RowInputs | None = None,
+        key: RowKey | None = None,
+    ) -> None:
+        """Take the rows, and how their columns belong to the inputs of the target.
+
+        Raises:
+            ConfigurationError: the rows are no rows, or a frame lacks a column.
+        """
+        self._target, self._inputs, self._key = target, inputs, key
+        self.total: int | None = None
+        """The number of rows, if it is known before they are read."""
+        columns: Sequence[str] | None = None
+        if is_frame(rows):
+            self.total, columns, rows = frame_rows(rows)
+        elif isinstance(rows, str | bytes | Mapping) or not isinstance(rows, Iterable | AsyncIterable):
+            expected = "a list or an iterator of rows: mappings or single values; or a frame"
+            raise ConfigurationError("rows", rows, expected)
+        elif hasattr(rows, "__len__"):
+            self.total = len(cast("Sequence[object]", rows))
+        self._check_inputs(columns)
+        self._async: AsyncIterator[object] | None = None
+        self._sync: Iterator[object] = iter(())
+        if isinstance(rows, AsyncIterable):
+            self._async = aiter(rows)
+        else:
+            self._sync = iter(rows)
+        self._read = 0
+
+    def _check_inputs(self, columns: Sequence[str] | None) -> None:
+        parameters, inputs = self._target.parameters, self._inputs
+        if isinstance(inputs, Mapping) and parameters is not None:
+            for name in inputs:
+                if name not in parameters:
+                    hint = nearest_hint(name, tuple(parameters))
+                    expected = f"inputs of {self._target.name!r}, which are {_listed(parameters)}.{hint}"
+                    raise ConfigurationError("inputs", name, expected)
+        if columns is None:
+            return
+        if isinstance(self._key, str) and self._key not in columns:
+            raise ConfigurationError("key", self._key, f"a column of the frame: {_listed(columns)}")
+        if callable(inputs):
+            return
+        named = inputs or {}
+        needed = [name for name, required in (parameters or {}).items() if required or name in named]
+        missing = [named.get(name, name) for name in needed if named.get(name, name) not in columns]
+        if missing:
+            expected = _no_column(missing[0], columns, self._target.name)
+            raise ConfigurationError("rows", missing[0], f"a frame with {expected}")
+
+    async def read(self) -> ReadRow | None:
+        """Return the next row; `None` after the last one. Raises what the iterator raises."""
+        try:
+            row = await anext(self._async) if self._async is not None else next(self._sync)
+        except (StopAsyncIteration, StopIteration):
+            return None
+        number, self._read = self._read, self._read + 1
+        return self._prepared(number, row)
+
+    async def aclose(self) -> None:
+        """Close an async generator, so that what it holds is given back now."""
+        if self._async is not None and (close := getattr(self._async, "aclose", None)) is not None:
+            await close()
+
+    def _prepared(self, number: int, row: object) -> ReadRow:
+        key: str | None = None
+        given: Mapping[str, object] = {}
+        try:
+            key = self._key_of(row)
+            given = self._given(row)
+            bound = self._target.bind(given)
+            shown = self._target.as_json(bound)
+            asked = digest(to_json(shown, inf_nan_mode="constants", fallback=repr))
+        except Exception as error:  # validators, `inputs=` and `key=` are the user's, and can raise anything
+            shown, asked = {name: repr(value) for name, value in given.items()}, digest(repr(row))
+            told = RowUnusable(number, key, error)
+            return ReadRow(number, key or f"{number}-{asked}", key is not None, given, shown, asked, told)
+        return ReadRow(number, key or f"{number}-{asked}", key is not None, bound, shown, asked)
+
+    def _key_of(self, row: object) -> str | None:
+        if self._key is None:
+            return None
+        key = self._key(row) if callable(self._key) else _column(row, self._key, self._target.name)
+        if key is None or key == "":
+            raise ValueError(f"its key is {key!r}")
+        return str(key)
+
+    def _given(self, row: object) -> Mapping[str, object]:
+        inputs, parameters = self._inputs, self._target.parameters
+        if callable(inputs):
+            return inputs(row)
+        if not isinstance(row, Mapping):
+            if inputs:
+                raise TypeError(f"inputs= names columns, but this row is a {type(row).__name__}")
+            return {_only(parameters, self._target.name): row}
+        known: Mapping[str, object] = row
+        if parameters is None:
+            named = inputs or {}
+            left = {name: value for name, value in known.items() if name not in named.values()}
+            return left | {name: _column(row, column, self._target.name) for name, column in named.items()}
+        found: dict[str, object] = {}
+        for name, required in parameters.items():
+            column = name if inputs is None else inputs.get(name, name)
+            if required or column in known or (inputs is not None and name in inputs):
+                found[name] = _column(row, column, self._target.name)
+        return found
+
+
+class RowUnusable(Exception):
+    """A row cannot be asked: a column is missing, or a value is not what the function takes."""
+
+    def __init__(self, number: int, key: str | None, reason: Exception) -> None:
+        super().__init__(number, key, reason)
+        self.number, self.key, self.reason = number, key, reason
+
+    def __str__(self) -> str:
+        key = "" if self.key is None else f" ({self.key})"
+        return f"row {self.number}{key}: {self.reason}"
+
+
+def _column(row: object, column: str, target: str) -> object:
+    if not isinstance(row, Mapping):
+        raise TypeError(f"it is a {type(row).__name__} and has no column {column!r}")
+    if column not in row:
+        raise ValueError(f"it has no {_no_column(column, tuple(map(str, row)), target)}")
+    value: object = row[column]
+    return value
+
+
+def _no_column(column: str, columns: Sequence[str], target: str) -> str:
+    hint = nearest_hint(column, columns)
+    return (
+        f"column {column!r}, which {target!r} needs; its columns are {_listed(columns)}.{hint} "
+        f"If the column has another name, say which: inputs={{{column!r}: ...}}"
+    )
+
+
+def _only(parameters: Mapping[str, bool] | None, target: str) -> str:
+    if parameters is None:
+        raise TypeError(f"{target!r} takes inputs by name, so each row must be a mapping")
+    required = [name for name, is_required in parameters.items() if is_required] or [*parameters][:1]
+    if len(required) != 1:
+        raise TypeError(f"{target!r} takes {_listed(parameters)}, so each row must be a mapping")
+    return required[0]
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(map(repr, names)) or "none"

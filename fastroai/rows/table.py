@@ -1,0 +1,340 @@
+"""The result of a run of rows: a table with one line for each row, in the order of the rows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, fields, is_dataclass
+from decimal import Decimal
+from functools import cached_property
+from typing import Any, Final, Generic, TypeVar, cast
+
+from pydantic import BaseModel, JsonValue
+
+from fastroai.contracts.annotations import Annotation
+from fastroai.records import Usage
+from fastroai.rows.facts import Resumption, RowEnded
+from fastroai.rows.frames import as_frame
+from fastroai.rows.record import Lines
+from fastroai.runtime.concurrency.wakeup import running_loop
+from fastroai.runtime.facts import FailureFacts, ReasonCode, RunStatus
+from fastroai.store.reading.as_json import as_json
+from fastroai.store.record.values import value_from_json
+
+OutputT = TypeVar("OutputT", covariant=True)
+T = TypeVar("T")
+
+_AT_ONCE: Final = 500
+"""Rows that are read from a store at once."""
+_SHOWN: Final = 5
+_WIDEST: Final = 40
+
+_ABOUT: Final = (
+    "error",
+    "cost_usd",
+    "input_tokens",
+    "output_tokens",
+    "requests",
+    "attempts",
+    "cached",
+    "duration_ms",
+)
+"""The columns after those of the inputs and outputs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row(Generic[OutputT]):
+    """One line of a table: a row, with its output or its failure, and what it has cost."""
+
+    number: int
+    """Position among the rows that were given, from 0."""
+    key: str
+    """What identifies the row: that of `key=`, else its number and a hash of its inputs."""
+    inputs: Mapping[str, Any]
+    """The inputs by name, as JSON."""
+    output: OutputT | None
+    """The output; `None` if the row has failed."""
+    failure: FailureFacts | None
+    """The exception with which the row has failed, if it has."""
+    usage: Usage
+    """All that the row has spent, retries included."""
+    attempts: int
+    """Attempts at the row."""
+    cached: bool
+    """Whether the answer was kept from before, so that no request was made."""
+    duration_ms: float
+    """Wall time from the moment the row was read to its end, in milliseconds."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the row has its output."""
+        return self.failure is None
+
+    @property
+    def error(self) -> str | None:
+        """The type and the message of the exception with which the row has failed."""
+        return None if self.failure is None else str(self.failure)
+
+    @property
+    def cost_usd(self) -> Decimal:
+        """Exact known cost, in US dollars."""
+        return self.usage.cost_usd
+
+    def as_columns(self, output_columns: Sequence[str] | None) -> dict[str, Any]:
+        """Return the row by column. `output_columns` are the fields of the output, if it has any."""
+        shown: dict[str, Any] = {"row": self.number, "key": self.key, **self.inputs}
+        if output_columns is None:
+            shown[_free("output", self.inputs)] = as_json(self.output)
+        else:
+            known = fields_of(self.output)
+            for column in output_columns:
+                shown[_free(column, self.inputs)] = known.get(column)
+        usage = self.usage
+        about = (
+            self.error,
+            usage.cost_usd,
+            usage.input_tokens,
+            usage.output_tokens,
+            usage.request_count,
+            self.attempts,
+            self.cached,
+            self.duration_ms,
+        )
+        return shown | dict(zip(_ABOUT, about, strict=True))
+
+
+def _free(column: str, inputs: Mapping[str, Any]) -> str:
+    """Return a name for a column of the output that is no column of the inputs or of the table."""
+    return f"output_{column}" if column in inputs or column in (*_ABOUT, "row", "key") else column
+
+
+def fields_of(output: object) -> Mapping[str, JsonValue]:
+    """Return the fields of an output as JSON; none for an output without fields."""
+    found = as_json(output)
+    return found if isinstance(found, dict) else {}
+
+
+def columns_of(returns: Annotation | None) -> Sequence[str] | None:
+    """Return the fields of outputs of a type; `None` if they have none, or no class says which."""
+    kind = cast("Any", returns)
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return [*kind.model_fields]
+    if is_dataclass(kind):
+        return [one.name for one in fields(kind)]
+    annotations = getattr(kind, "__required_keys__", None)
+    if annotations is not None:  # a TypedDict
+        return [*kind.__annotations__]
+    return None
+
+
+class RowTable(Generic[OutputT]):
+    """What a run of rows has given: one line for each row that has ended, in the order of the rows.
+
+        table = await classify.map(tickets, store="runs.db", run_id="tickets")
+        table.frame()           # of the library that the rows came from
+        table.failed            # the rows without an output
+        table.cost_usd
+
+    Without a store, all rows are in memory. With one, they are read when they are asked for: `async for row
+    in table` and `for row in table` read a few hundred at a time; `records`, `frame` and `arrow` read all.
+    Reading without `await` blocks the event loop meanwhile.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        run_id: str,
+        lines: Lines,
+        returns: Annotation | None,
+        read: Callable[[JsonValue], object] | None = None,
+        usage: Usage,
+        status: RunStatus,
+        reason: str,
+        reason_code: ReasonCode | None,
+        resumed: Resumption | None,
+        waiting: Sequence[str] = (),
+        backend: str | None = None,
+        duration_ms: float = 0.0,
+    ) -> None:
+        """Called by `map`. `read` makes an output of its JSON."""
+        self.name = name
+        """The name of what gave the outputs."""
+        self.run_id = run_id
+        self.usage: Usage = usage
+        """All that the run has spent, in all its processes."""
+        self.status: RunStatus = status
+        """`"finished"`: each row has ended. `"failed"`: a budget is used up. `"paused"`, `"cancelled"`:
+        somebody asked for that, or a row waits. The same call with the same `run_id` and `store` goes on."""
+        self.reason, self.reason_code = reason, reason_code
+        self.resumed: Resumption | None = resumed
+        """What became of the rows on record; `None` for a run that is new."""
+        self.waiting: Sequence[str] = tuple(waiting)
+        """Keys of the rows that wait for a person or an event."""
+        self.duration_ms = duration_ms
+        """Wall time of the run in this process, in milliseconds."""
+        self._lines, self._returns, self._read, self._backend = lines, returns, read, backend
+
+    # --- sums ---
+
+    @property
+    def cost_usd(self) -> Decimal:
+        """Exact known cost of the run, in US dollars."""
+        return self.usage.cost_usd
+
+    @property
+    def ok(self) -> bool:
+        """Whether the run has finished, and each row has its output."""
+        return self.status == "finished" and not self.failed
+
+    # --- rows ---
+
+    @cached_property
+    def _numbers(self) -> Sequence[int]:
+        return self._lines.numbers()
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    async def __aiter__(self) -> AsyncIterator[Row[OutputT]]:
+        """Read the rows, a few hundred at a time."""
+        for start in range(0, len(self), _AT_ONCE):
+            for row in await self._rows(self._numbers[start : start + _AT_ONCE]):
+                yield row
+
+    def __iter__(self) -> Iterator[Row[OutputT]]:
+        for start in range(0, len(self), _AT_ONCE):
+            numbers = self._numbers[start : start + _AT_ONCE]
+            yield from _now(lambda numbers=numbers: self._rows(numbers))  # type: ignore[misc]
+
+    def __getitem__(self, index: int) -> Row[OutputT]:
+        """Return the row at a position in the table. Raises `IndexError`."""
+        [row] = _now(lambda: self._rows([self._numbers[index]]))
+        return row
+
+    @cached_property
+    def failed(self) -> tuple[Row[OutputT], ...]:
+        """The rows that have failed."""
+        return tuple(row for row in self if not row.ok)
+
+    @property
+    def outputs(self) -> list[OutputT | None]:
+        """The outputs of all rows, `None` for each that has failed."""
+        return [row.output for row in self]
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """All rows, by column: inputs, fields of the output, error, cost, tokens, attempts, time."""
+        rows = [*self]
+        columns = self.output_columns(rows)
+        return [row.as_columns(columns) for row in rows]
+
+    def output_columns(self, rows: Sequence[Row[Any]] = ()) -> Sequence[str] | None:
+        """Return the fields of the outputs: those that the type declares, else those of these rows."""
+        declared = columns_of(self._returns)
+        if declared is not None or not rows:
+            return declared
+        outputs = [fields_of(row.output) for row in rows if row.ok]
+        if not outputs or not all(outputs):
+            return None
+        return [*dict.fromkeys(name for output in outputs for name in output)]
+
+    # --- frames ---
+
+    def frame(self, backend: str | None = None) -> Any:
+        """Return all rows as a frame: of the library that the rows came from, else of one that is installed.
+
+        Args:
+            backend: `"pandas"`, `"polars"` or `"pyarrow"`.
+
+        Raises:
+            MissingExtraError: narwhals or the library is not installed: the extra `frames`.
+        """
+        records = self.records
+        names = [*dict.fromkeys(name for record in records for name in record)]
+        if not records:
+            names = ["row", "key", *(self.output_columns() or ["output"]), *_ABOUT]
+        columns = {name: [record.get(name) for record in records] for name in names}
+        return as_frame(columns, backend or self._backend)
+
+    def arrow(self) -> Any:
+        """Return all rows as a table of Arrow. Raises `MissingExtraError`."""
+        return self.frame("pyarrow")
+
+    # --- for people ---
+
+    def __repr__(self) -> str:
+        return f"<{self.summary}>"
+
+    def __str__(self) -> str:
+        last = _now(lambda: self._rows(self._numbers[-_SHOWN:]))
+        lines = [_line(row) for row in last]
+        if len(self) > len(lines):
+            lines.insert(0, "…")
+        return "\n".join([*lines, self.summary])
+
+    @property
+    def summary(self) -> str:
+        """The sum of the table, in one line."""
+        usage = self.usage
+        told = [f"{len(self):,} rows of {self.name!r}: {self.status}"]
+        if self.reason and self.status != "finished":
+            told[0] += f" ({self.reason})"
+        told.append(f"${usage.cost_usd:f}" + ("" if usage.cost_complete else " known"))
+        told.append(f"{usage.request_count:,} requests")
+        told.append(f"{usage.input_tokens:,} + {usage.output_tokens:,} tokens")
+        if self.waiting:
+            told.append(f"{len(self.waiting):,} wait")
+        if self.resumed is not None:
+            told.append(str(self.resumed))
+        return ", ".join(told)
+
+    # --- parts ---
+
+    async def _rows(self, numbers: Sequence[int]) -> list[Row[OutputT]]:
+        return [self._row(end) for end in await self._lines.read(numbers)]
+
+    def _row(self, end: RowEnded) -> Row[OutputT]:
+        output: Any = end.output
+        if self._read is not None and end.failure is None:
+            output = self._read(output)
+        return Row(
+            number=end.number,
+            key=end.key,
+            inputs=end.inputs,
+            output=output,
+            failure=end.failure,
+            usage=end.usage,
+            attempts=end.attempts,
+            cached=end.is_cached,
+            duration_ms=end.duration_ms,
+        )
+
+
+def reader_of(returns: Annotation | None) -> Callable[[JsonValue], object]:
+    """Return the function that makes an output of its JSON."""
+
+    def read(stored: JsonValue) -> object:
+        return value_from_json(stored, returns)
+
+    return read
+
+
+def _line(row: Row[Any]) -> str:
+    inputs = ", ".join(_short(value) for value in row.inputs.values())
+    output = f"failed: {row.error}" if row.failure is not None else _short(row.output)
+    return f"{row.number:>6}  {inputs} → {output}  ${row.cost_usd:f}"
+
+
+def _short(value: object) -> str:
+    shown = " ".join(str(value).split())
+    return shown if len(shown) <= _WIDEST else f"{shown[: _WIDEST - 1]}…"
+
+
+def _now(read: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Read from a store at once: also where an event loop runs, which is blocked meanwhile."""
+    if running_loop() is None:
+        return asyncio.run(read())
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(lambda: asyncio.run(read())).result()

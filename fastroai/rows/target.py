@@ -1,0 +1,101 @@
+"""What rows are given to: a typed function, an agent, or something that makes a run for each row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pydantic import JsonValue
+from typing_extensions import TypeVar
+
+from fastroai.contracts.annotations import Annotation
+from fastroai.runtime.facts import Wait
+from fastroai.steps import PipelineConfig
+from fastroai.store.run_store import RunStore
+from fastroai.usage import Quote
+
+OutputT_co = TypeVar("OutputT_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class RowCall:
+    """What a row is called with, besides its inputs."""
+
+    deps: object
+    child: str = ""
+    """The id of the run of this row, if the target makes runs and the store keeps them."""
+    store: RunStore | None = None
+    is_new: bool = True
+    """Whether nobody can have begun that run before, so that it is not looked for."""
+
+
+class RowWaits(Exception):
+    """The run of a row waits for a person or an event, and goes on when that comes."""
+
+    def __init__(self, waits: tuple[Wait, ...] = ()) -> None:
+        super().__init__(waits)
+        self.waits = waits
+
+
+class RowTarget(Protocol[OutputT_co]):
+    """Something that gives an output for the inputs of a row."""
+
+    @property
+    def name(self) -> str:
+        """The name of the function, agent, pipeline, graph or flow."""
+        ...
+
+    @property
+    def kind(self) -> str:
+        """The kind of thing that it is."""
+        ...
+
+    @property
+    def parameters(self) -> Mapping[str, bool] | None:
+        """Names of the inputs, each with whether it is required; `None` if any name will do."""
+        ...
+
+    @property
+    def returns(self) -> Annotation | None:
+        """The type by which outputs are stored; `None` without a declared one."""
+        ...
+
+    @property
+    def makes_runs(self) -> bool:
+        """Whether each row is a run by itself."""
+        ...
+
+    @property
+    def config(self) -> PipelineConfig:
+        """Settings of runs: the store unless the caller names one, the codec, the durability."""
+        ...
+
+    def bind(self, values: Mapping[str, object]) -> Mapping[str, Any]:
+        """Return the inputs as a call takes them, with defaults.
+
+        Raises:
+            ContractViolation: an input is not of its type.
+            TypeError: an input is missing.
+        """
+        ...
+
+    def as_json(self, inputs: Mapping[str, Any]) -> dict[str, JsonValue]:
+        """Return bound inputs as JSON."""
+        ...
+
+    def declares(self) -> Mapping[str, str]:
+        """Return hashes of what is declared for each call, by name."""
+        ...
+
+    async def call(self, inputs: Mapping[str, Any], how: RowCall) -> OutputT_co:
+        """Return the output for the inputs of one row.
+
+        Raises:
+            RowWaits: the run of the row is paused.
+        """
+        ...
+
+    async def quote(self, inputs: Mapping[str, Any], deps: object) -> Quote:
+        """Estimate a row, without a request."""
+        ...

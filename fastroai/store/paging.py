@@ -1,0 +1,61 @@
+"""Values of a key, page by page: a log of any length is read without holding all of it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from inspect import signature
+from typing import Final, Protocol
+
+from typing_extensions import TypeIs
+
+from fastroai.store.run_store import RunStore, StoredValues
+
+PAGE: Final = 1_000
+"""Most values of a page."""
+
+
+class ReadsPages(RunStore, Protocol):
+    """A `RunStore` that can read some of the values after a position. All stores of this package are."""
+
+    async def read(self, key: str, *, after: int = 0, limit: int | None = None) -> StoredValues:
+        """Return at most `limit` values at positions above `after`, and the revision of the key."""
+        ...
+
+
+def reads_pages(store: RunStore) -> TypeIs[ReadsPages]:
+    """Return whether a store reads pages. A store around another does, if both do."""
+    while True:
+        if "limit" not in signature(store.read).parameters:
+            return False
+        inner = getattr(store, "store_within", None)
+        if inner is None:
+            return True
+        store = inner
+
+
+async def read_page(
+    store: RunStore, key: str, *, after: int, limit: int = PAGE
+) -> tuple[tuple[bytes, ...], int]:
+    """Return at most `limit` values of a log after a position, and the revision of the log.
+
+    A store that reads no pages reads all values after the position.
+    """
+    found = await (
+        store.read(key, after=after, limit=limit) if reads_pages(store) else store.read(key, after=after)
+    )
+    return found.values[:limit], found.revision
+
+
+async def pages(store: RunStore, key: str, *, after: int = 0) -> AsyncIterator[tuple[int, tuple[bytes, ...]]]:
+    """Yield the values of a log in pages, each with the position before its first value."""
+    if not reads_pages(store):
+        yield after, (await store.read(key, after=after)).values
+        return
+    while True:
+        values, revision = await read_page(store, key, after=after)
+        if not values:
+            return
+        yield after, values
+        after += len(values)
+        if after >= revision:
+            return
