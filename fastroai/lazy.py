@@ -18,7 +18,7 @@ PUBLIC: Final = (
         "fastroai.human",
         "fastroai.pipelines",
     ),
-    *("fastroai.runtime", "fastroai.store", "fastroai.testing", "fastroai.tools", "fastroai.tracing"),
+    *("fastroai.rows", "fastroai.runtime", "fastroai.store", "fastroai.testing", "fastroai.tools", "fastroai.tracing"),
     *("fastroai.usage", "fastroai.viewer", "fastroai.web", "fastroai.workflows"),
 )
 """The packages whose `__all__` is a promise to users. Besides `fastroai`, each name is in one of them."""

@@ -64,7 +64,8 @@ class AgentRows(Generic[T]):
 
     async def call(self, inputs: Mapping[str, Any], how: RowCall) -> T:
         """Call the agent."""
-        response: ChatResponse[T] = await self.dispatch(AgentCall(prompt=inputs[_PROMPT], deps=how.deps))
+        call = AgentCall(prompt=inputs[_PROMPT], deps=how.deps, request_retries=how.retries)
+        response: ChatResponse[T] = await self.dispatch(call)
         return response.output
 
     async def quote(self, inputs: Mapping[str, Any], deps: object) -> Quote:

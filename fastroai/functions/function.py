@@ -193,10 +193,18 @@ class Function(BaseStep[Any, OutputT], MapsRows[OutputT], Generic[P, OutputT]):
             signature=self.signature,
             returns=self._returns,
             required=self._required,
-            perform=functools.partial(self._performed, config=self._config),
+            perform=self._performed_for_row,
             declares=self.declares,
             estimate=self._quoted_with,
         )
+
+    def _performed_for_row(
+        self, arguments: Mapping[str, Any], retries: int | None
+    ) -> Coroutine[Any, Any, OutputT]:
+        config = self._config
+        if retries is not None and self.kind == "infer":  # a body of code is tried again with its row
+            config = resolve(self._own, pipeline=PipelineConfig(retries=retries))
+        return self._performed(arguments, config)
 
     def _performed(
         self,

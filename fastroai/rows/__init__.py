@@ -17,8 +17,8 @@ if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getatt
         __name__,
         {
             ".errors": ("RowFailed",),
-            ".facts": ("RowEnded", "RowGivenBack"),
-            ".table": ("Row", "RowTable"),
+            ".facts": ("RowEnded",),
+            ".table": ("RowTable",),
         },
-        unlisted={".facts": ("Resumption",)},
+        unlisted={".facts": ("Resumption", "RowGivenBack"), ".table": ("Row",)},
     )

@@ -74,13 +74,14 @@ class RunRows(Generic[T]):
 
     async def call(self, inputs: Mapping[str, Any], how: RowCall) -> T:
         """Run, or go on with the run of this row that is on record."""
+        deps: Any = how.deps
         try:
             if how.store is None:
-                result = await self.door.execute(inputs, how.deps)
+                result = await self.door.execute(inputs, deps)
             else:
                 result = await self.door.execute(
                     inputs,
-                    how.deps,
+                    deps,
                     run_id=how.child,
                     store=how.store,
                     on_existing="fail" if how.is_new else "resume",

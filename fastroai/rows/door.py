@@ -46,7 +46,7 @@ class MapsRows(ABC, Generic[OutputT]):
         inputs: RowInputs | None = None,
         key: RowKey | None = None,
         concurrency: int = DEFAULT_CONCURRENCY,
-        retries: int = 0,
+        retries: int | None = None,
         on_error: OnRowError = "record",
         budget: BudgetLike | None = None,
         store: RunStoreLike | None = None,
@@ -74,7 +74,7 @@ class MapsRows(ABC, Generic[OutputT]):
             key: The column that identifies a row, or a function from a row to its key; by default, a row is
                 identified by its position and its inputs.
             concurrency: Rows that are asked at once.
-            retries: Extra attempts at a row that has failed, beside those of what is run.
+            retries: Extra attempts at a row that has failed, and at each request in it, as those of a step.
             on_error: `"record"`: a row that has failed is a line of the table, and the others go on.
                 `"stop"`: the others are cancelled, and `RowFailed` is raised.
             budget: Limits on the spending of all rows together. When it is used up, no further row begins,
@@ -101,7 +101,7 @@ class MapsRows(ABC, Generic[OutputT]):
             CostBudgetExceeded: a budget around this call is used up.
         """
         check_count("concurrency", concurrency, least=1, required=True)
-        check_count("retries", retries, required=True)
+        check_count("retries", retries)
         check_on_changed(on_changed)
         if on_error not in ("record", "stop"):
             raise ConfigurationError("on_error", on_error, "'record' or 'stop'")

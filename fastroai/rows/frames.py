@@ -11,6 +11,7 @@ from fastroai.errors import MissingExtraError
 
 _LIBRARIES: Final = ("pandas", "polars", "pyarrow", "duckdb", "modin", "cudf", "narwhals")
 """The modules whose frames are rows. A frame of one that nobody has imported does not exist."""
+_PLAIN: Final = (str, bool, int, float, list, dict)
 _AT_ONCE: Final = 500
 """Rows that are made of a frame at once."""
 
@@ -51,13 +52,12 @@ def _rows(frame: Any, has_nan: bool) -> Iterator[Mapping[str, object]]:
 
 def _plain(value: Any, has_nan: bool) -> object:
     """Return a value of a frame as Python has it. In pandas, what is not there is `nan`, `NA` or `NaT`."""
-    if has_nan and value is not None and not isinstance(value, str | bool | int | list | dict):
-        try:
-            if value != value:  # only what is not there differs from itself
-                return None
-        except (TypeError, ValueError):  # pandas.NA has no truth value; an array has several
-            return None if type(value).__name__ == "NAType" else value
-    return value.item() if hasattr(value, "item") and not isinstance(value, list) else value
+    if value is None or isinstance(value, _PLAIN):
+        return None if has_nan and isinstance(value, float) and value != value else value  # noqa: PLR0124
+    if has_nan and type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    item = getattr(value, "item", None)  # of a number of numpy
+    return value if item is None else _plain(item(), has_nan)
 
 
 def as_frame(columns: Mapping[str, Sequence[object]], backend: str | None) -> Any:

@@ -51,7 +51,7 @@ class RowOptions:
     inputs: RowInputs | None = None
     key: RowKey | None = None
     concurrency: int
-    retries: int
+    retries: int | None
     on_error: OnRowError
     on_changed: OnChanged
     write_to: str | None = None
@@ -226,7 +226,7 @@ class RowRun(Generic[T]):
         if opened.kept is not None and opened.log.scope is opened.scope:
             lines = LinesInStore(opened.kept.store, opened.kept.header, opened.kept.codec)
             read = reader_of(target.returns)
-        config = StepConfig(retries=options.retries) if options.retries else StepConfig()
+        config = StepConfig() if options.retries is None else StepConfig(retries=options.retries)
         return RowRunner(
             self._machine,
             target,

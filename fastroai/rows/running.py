@@ -40,6 +40,7 @@ from fastroai.runtime.concurrency.wakeup import running_loop
 from fastroai.runtime.facts import FailureFacts, PauseRequested, RunFinished, StopRequested
 from fastroai.runtime.labels import current_row
 from fastroai.runtime.retrying.failures import leaves
+from fastroai.runtime.scope import ScopeKind
 from fastroai.steps import ResolvedConfig
 from fastroai.steps.durability import failure_facts, failure_of, restore_spending, step_retried
 from fastroai.steps.retrying import retry_calls
@@ -234,7 +235,9 @@ class RowRunner:
 
     async def _ask(self, asked: _Asked) -> None:
         row, began = asked.row, perf_counter()
-        scope = Scope("step", ROW, parent=self.scope, key=scope_key(row.key), ordinal=1)
+        # In the record of a run around, calls have the places that they would have in its own code.
+        kind: ScopeKind = "step" if self._log.scope is self.scope else "call"
+        scope = Scope(kind, ROW, parent=self.scope, key=scope_key(row.key), ordinal=1)
         child = self._child_of(row)
         if scope.key in self._known.interrupted or child in self._known.children:
             self.interrupted.append(row.key)
@@ -293,7 +296,9 @@ class RowRunner:
         async def attempt(number: int) -> object:
             scope.attempt = number
             is_new = number == 1 and not self._known.is_resumed
-            how = RowCall(self._deps, child, store if child else None, is_new=is_new)
+            how = RowCall(
+                self._deps, self._config.request_retries, child, store if child else None, is_new=is_new
+            )
             return await self._target.call(row.inputs, how)
 
         async def retried(retry: Retry) -> None:

@@ -23,6 +23,8 @@ class RowCall:
     """What a row is called with, besides its inputs."""
 
     deps: object
+    retries: int | None = None
+    """Extra attempts at each request that fails on its way, if the caller says how many."""
     child: str = ""
     """The id of the run of this row, if the target makes runs and the store keeps them."""
     store: RunStore | None = None

@@ -1,0 +1,477 @@
+"""`map`: which rows are asked, what becomes of each, and what the table says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.typed_functions import Sentiment, listed_costs, sentiment
+
+from fastroai import Budget, Pipeline, StepContext, flow, step
+from fastroai.agent import FastroAgent
+from fastroai.errors import CallChangedError, ConfigurationError, CostBudgetExceeded, RunExists
+from fastroai.functions import compute, infer
+from fastroai.graphs import Graph
+from fastroai.rows import RowEnded, RowFailed, RowGivenBack, RowTable
+from fastroai.runtime import budget_scope
+from fastroai.store import MemoryRunStore, SQLiteRunStore
+from fastroai.testing import Fault, ModelServer, Reply
+
+MODEL = "openai:gpt-5-mini"
+
+
+def classifier(server: ModelServer, intent: str = "Classify the text", **options: Any) -> Any:
+    @infer(intent=intent, model=server.model(MODEL), **options)
+    async def classify(text: str) -> Sentiment:
+        raise NotImplementedError
+
+    return classify
+
+
+@pytest.fixture
+def classify(model_server: ModelServer) -> Any:
+    model_server.rule(None, sentiment())
+    return classifier(model_server)
+
+
+async def numbers(count: int) -> AsyncIterator[dict[str, str]]:
+    for number in range(count):
+        yield {"text": f"text {number}"}
+
+
+class TestRows:
+    async def test_a_list_of_values_gives_a_line_for_each_in_order(
+        self, classify: Any, model_server: ModelServer
+    ) -> None:
+        table = await classify.map(["good", "fine", "great"])
+        assert [row.inputs for row in table] == [{"text": "good"}, {"text": "fine"}, {"text": "great"}]
+        assert [row.output for row in table] == [Sentiment(label="positive", confidence=0.9)] * 3
+        assert [row.number for row in table] == [0, 1, 2]
+        assert (table.status, table.ok, table.resumed) == ("finished", True, None)
+        assert table.cost_usd == listed_costs(model_server) > 0
+        assert sum((row.cost_usd for row in table), Decimal(0)) == table.cost_usd
+
+    async def test_mappings_give_the_inputs_by_name_and_other_columns_are_left_out(
+        self, classify: Any
+    ) -> None:
+        table = await classify.map([{"text": "good", "id": 7}])
+        assert table[0].inputs == {"text": "good"}
+
+    async def test_columns_of_other_names_are_named_by_inputs(self, classify: Any) -> None:
+        table = await classify.map([{"body": "good"}], inputs={"text": "body"})
+        assert table[0].inputs == {"text": "good"}
+        table = await classify.map([{"body": "good"}], inputs=lambda row: {"text": row["body"] * 2})
+        assert table[0].inputs == {"text": "goodgood"}
+
+    async def test_an_input_that_nothing_takes_is_refused(self, classify: Any) -> None:
+        with pytest.raises(ConfigurationError, match="Did you mean 'text'"):
+            await classify.map([], inputs={"txt": "body"})
+
+    @pytest.mark.parametrize("rows", ["text", b"bytes", {"text": "one"}, 3, None])
+    async def test_what_is_no_rows_is_refused(self, classify: Any, rows: Any) -> None:
+        with pytest.raises(ConfigurationError, match="a list or an iterator of rows"):
+            await classify.map(rows)
+
+    async def test_an_iterator_is_read_no_further_ahead_than_rows_are_asked(
+        self, model_server: ModelServer
+    ) -> None:
+        model_server.rule(None, sentiment())
+        classify, read, ended = classifier(model_server), 0, 0
+
+        def rows() -> Iterator[str]:
+            nonlocal read
+            for number in range(20):
+                assert read - ended <= 3
+                read += 1
+                yield f"text {number}"
+
+        async def note(event: object) -> None:
+            nonlocal ended
+            ended += isinstance(event, RowEnded)
+
+        table = await classify.map(rows(), concurrency=3, on_event=note)
+        assert (len(table), read, ended) == (20, 20, 20)
+
+    async def test_an_async_iterator_is_read(self, classify: Any) -> None:
+        table = await classify.map(numbers(5), concurrency=2)
+        assert [row.inputs["text"] for row in table] == [f"text {number}" for number in range(5)]
+
+    async def test_no_rows_give_an_empty_table(self, classify: Any) -> None:
+        table = await classify.map([])
+        assert (len(table), table.ok, table.records, str(table)) == (0, True, [], table.summary)
+
+    def test_scripts_call_map_sync(self, classify: Any) -> None:
+        assert len(classify.map_sync(["good"])) == 1
+
+
+class TestBadRows:
+    async def test_a_row_without_the_column_is_told_and_the_others_are_asked(
+        self, classify: Any, model_server: ModelServer
+    ) -> None:
+        table = await classify.map([{"text": "good"}, {"txt": "bad"}, {"text": "fine"}])
+        [failed] = table.failed
+        assert failed.number == 1
+        assert "row 1: it has no column 'text', which 'classify' needs; its columns are 'txt'" in failed.error
+        assert len(model_server.ledger.entries) == 2 and not table.ok
+
+    async def test_a_value_of_the_wrong_type_is_told_by_row_and_column(self, classify: Any) -> None:
+        table = await classify.map([{"text": 5}])
+        assert "row 0: function 'classify': its inputs do not fit its contract: text:" in table[0].error
+
+    async def test_two_rows_with_one_key_are_told(self, classify: Any, model_server: ModelServer) -> None:
+        rows = [{"id": "a", "text": "one"}, {"id": "b", "text": "two"}, {"id": "a", "text": "three"}]
+        table = await classify.map(rows, key="id")
+        assert [row.key for row in table] == ["a", "b", "2: a"]
+        assert "row 2 has the key 'a' of row 0" in table[2].error
+        assert len(model_server.ledger.entries) == 2
+
+    async def test_a_row_without_a_key_is_told(self, classify: Any) -> None:
+        table = await classify.map([{"id": None, "text": "one"}], key="id")
+        assert "its key is None" in table[0].error
+
+    async def test_an_iterator_that_raises_ends_the_run_after_the_rows_that_are_asked(
+        self, model_server: ModelServer
+    ) -> None:
+        model_server.rule(None, sentiment())
+        store = MemoryRunStore()
+
+        def rows(*, breaks: bool) -> Iterator[str]:
+            yield from ["one", "two"]
+            if breaks:
+                raise OSError("the file is gone")
+
+        classify = classifier(model_server)
+        with pytest.raises(OSError, match="the file is gone"):
+            await classify.map(rows(breaks=True), store=store, run_id="r")
+        table = await classify.map(rows(breaks=False), store=store, run_id="r")
+        assert table.resumed is not None and table.resumed.finished == 2
+        assert len(model_server.ledger.entries) == 2
+
+    async def test_many_failing_rows_are_all_told(self, classify: Any, model_server: ModelServer) -> None:
+        table = await classify.map([{"txt": "x"}] * 500, store=MemoryRunStore())
+        assert len(table.failed) == 500 and not model_server.ledger.entries
+
+
+class TestFailures:
+    async def test_a_failed_row_is_a_line_and_the_others_go_on(self, model_server: ModelServer) -> None:
+        model_server.rule(lambda request: "bad" in request.prompt, Reply(fault=Fault.status(400)))
+        model_server.rule(None, sentiment())
+        table = await classifier(model_server).map(["good", "bad", "fine"])
+        assert [row.ok for row in table] == [True, False, True]
+        assert table.outputs[1] is None and "status_code: 400" in table[1].error
+
+    async def test_stop_cancels_the_rest_and_raises_with_the_table(self, model_server: ModelServer) -> None:
+        model_server.rule(lambda request: "bad" in request.prompt, Reply(fault=Fault.status(400)))
+        model_server.rule(None, sentiment())
+        rows = ["good", "bad", *(f"text {number}" for number in range(50))]
+        with pytest.raises(RowFailed, match=r"row 1 \(1-.*\) of 'classify' failed") as raised:
+            await classifier(model_server).map(rows, on_error="stop", concurrency=1)
+        table = raised.value.table
+        assert table is not None and [row.ok for row in table] == [True, False]
+        assert raised.value.usage.request_count == 1
+        assert len(model_server.ledger.entries) == 2
+
+    async def test_retries_ask_a_row_again(self, model_server: ModelServer) -> None:
+        model_server.rule(None, sentiment())
+        model_server.fail_next(3, Fault.status(503))
+        agent = FastroAgent(model_server.model(MODEL), request_retries=0, name="agent")
+        table = await agent.map(["one"], retries=3)
+        assert (table[0].ok, table[0].usage.failed_requests) == (True, 3)
+
+    async def test_retries_ask_a_row_again_whose_code_fails(self) -> None:
+        tries = 0
+
+        @compute
+        async def flaky(text: str) -> str:
+            nonlocal tries
+            tries += 1
+            if tries < 3:
+                raise TimeoutError
+            return text
+
+        table = await flaky.map(["one"], retries=2)
+        assert (table[0].output, table[0].attempts) == ("one", 3)
+
+    async def test_a_budget_ends_the_run_and_keeps_what_was_paid(self, model_server: ModelServer) -> None:
+        model_server.rule(None, sentiment())
+        classify = classifier(model_server)
+        one = (await classify.map(["text 0"])).cost_usd
+        table = await classify.map(
+            [f"text {n}" for n in range(100)], budget=Budget(usd=one * 20), concurrency=2
+        )
+        assert (table.status, table.reason_code, table.ok) == ("failed", "budget_exceeded", False)
+        assert 0 < len(table) < 100 and all(row.ok for row in table)
+        assert table.cost_usd <= one * 20
+
+    async def test_a_budget_that_cannot_pay_for_one_row_sends_nothing(
+        self, classify: Any, model_server: ModelServer
+    ) -> None:
+        table = await classify.map(["one"], budget=Budget(usd="0.000001"))
+        assert (table.reason_code, len(table)) == ("budget_exceeded", 0)
+        assert "cost" in table.reason and not model_server.ledger.entries
+
+    async def test_a_budget_around_the_call_is_raised(self, classify: Any) -> None:
+        async with budget_scope(Budget(usd="0.000001")):
+            with pytest.raises(CostBudgetExceeded):
+                await classify.map(["one"])
+
+    async def test_a_run_goes_on_after_its_budget_was_raised(self, model_server: ModelServer) -> None:
+        model_server.rule(None, sentiment())
+        classify, store = classifier(model_server), MemoryRunStore()
+        one = (await classify.map(["text 0"])).cost_usd
+        model_server.ledger.clear()
+        rows = [f"text {number}" for number in range(30)]
+        first = await classify.map(rows, budget=Budget(usd=one * 10), store=store, run_id="r", concurrency=2)
+        assert first.reason_code == "budget_exceeded"
+        table = await classify.map(rows, budget=Budget(usd=one * 500), store=store, run_id="r")
+        assert table.ok and len(table) == 30
+        assert len(model_server.ledger.entries) == 30
+        assert table.cost_usd == listed_costs(model_server)
+
+    async def test_a_cancelled_task_ends_the_run_as_cancelled(self, model_server: ModelServer) -> None:
+        model_server.rule(None, sentiment())
+        classify, store = classifier(model_server), MemoryRunStore()
+        arrived = asyncio.Event()
+
+        async def note(event: object) -> None:
+            if isinstance(event, RowEnded) and event.number == 2:
+                arrived.set()
+
+        rows = [f"text {number}" for number in range(1000)]
+        running = asyncio.create_task(
+            classify.map(rows, store=store, run_id="r", on_event=note, concurrency=2)
+        )
+        await arrived.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        asked = len(model_server.ledger.entries)
+        table = await classify.map(rows[:50], store=store, run_id="r")
+        assert len(table) == 50 and table.resumed is not None
+        assert table.resumed.finished >= 3
+        assert len(model_server.ledger.entries) <= 50 + 2
+        assert asked < 60
+
+
+class TestResuming:
+    async def test_finished_rows_are_not_asked_again_and_new_ones_are(
+        self, classify: Any, model_server: ModelServer, tmp_path: Path
+    ) -> None:
+        store = SQLiteRunStore(tmp_path / "runs.db")
+        rows = [f"text {number}" for number in range(5)]
+        await classify.map(rows, store=store, run_id="r")
+        told: list[Any] = []
+        table = await classify.map([*rows, "new"], store=store, run_id="r", on_event=told.append)
+        assert table.resumed is not None
+        assert (table.resumed.finished, table.resumed.new, str(table.resumed)) == (
+            5,
+            1,
+            "5 finished before, 1 new",
+        )
+        assert [row.output.label for row in table] == ["positive"] * 6
+        assert len(model_server.ledger.entries) == 6
+        assert table.cost_usd == listed_costs(model_server)
+        assert [type(one) for one in told if isinstance(one, RowEnded | RowGivenBack)].count(
+            RowGivenBack
+        ) == 5
+
+    async def test_rows_that_are_gone_are_not_in_the_table(self, classify: Any) -> None:
+        store = MemoryRunStore()
+        rows = [{"id": number, "text": f"text {number}"} for number in range(4)]
+        await classify.map(rows, store=store, run_id="r", key="id")
+        table = await classify.map(list(reversed(rows[1:])), store=store, run_id="r", key="id")
+        assert [row.key for row in table] == ["3", "2", "1"]
+        assert table.resumed is not None and (table.resumed.finished, table.resumed.gone) == (3, 1)
+
+    async def test_a_row_with_new_inputs_is_asked_anew(
+        self, classify: Any, model_server: ModelServer
+    ) -> None:
+        store = MemoryRunStore()
+        await classify.map(
+            [{"id": 1, "text": "one"}, {"id": 2, "text": "two"}], store=store, run_id="r", key="id"
+        )
+        table = await classify.map(
+            [{"id": 1, "text": "one!"}, {"id": 2, "text": "two"}], store=store, run_id="r", key="id"
+        )
+        assert table.resumed is not None
+        assert (table.resumed.finished, table.resumed.changed) == (1, {"inputs": 1})
+        assert table[0].inputs == {"text": "one!"}
+        assert len(model_server.ledger.entries) == 3
+
+    async def test_failed_rows_are_asked_again(self, model_server: ModelServer) -> None:
+        model_server.rule(None, sentiment())
+        model_server.fail_next(1, Fault.status(400))
+        classify, store = classifier(model_server), MemoryRunStore()
+        first = await classify.map(["one", "two"], store=store, run_id="r", concurrency=1)
+        assert len(first.failed) == 1
+        table = await classify.map(["one", "two"], store=store, run_id="r")
+        assert table.ok and table.resumed is not None
+        assert (table.resumed.finished, table.resumed.failed) == (1, 1)
+
+    @pytest.mark.parametrize("on_changed", ["ask", "keep"])
+    async def test_rows_whose_question_has_changed_are_asked_anew_or_kept(
+        self, model_server: ModelServer, on_changed: Any
+    ) -> None:
+        model_server.rule(lambda request: "sharply" in json_of(request), sentiment("negative"))
+        model_server.rule(None, sentiment("positive"))
+        store = MemoryRunStore()
+        await classifier(model_server).map(["one", "two"], store=store, run_id="r")
+        sharper = classifier(model_server, "Classify the text sharply")
+        table = await sharper.map(["one", "two", "new"], store=store, run_id="r", on_changed=on_changed)
+        assert table.resumed is not None
+        if on_changed == "ask":
+            assert (table.resumed.changed, table.resumed.new) == ({"intent": 2}, 1)
+            assert [row.output.label for row in table] == ["negative"] * 3
+            assert len(model_server.ledger.entries) == 5
+        else:
+            assert (table.resumed.kept, table.resumed.new) == (2, 1)
+            assert [row.output.label for row in table] == ["positive", "positive", "negative"]
+            assert len(model_server.ledger.entries) == 3
+        again = await sharper.map(["one", "two", "new"], store=store, run_id="r", on_changed=on_changed)
+        assert again.resumed is not None and again.resumed.finished + again.resumed.kept == 3
+
+    async def test_a_changed_question_can_be_refused_before_anything_is_sent(
+        self, model_server: ModelServer
+    ) -> None:
+        model_server.rule(None, sentiment())
+        store = MemoryRunStore()
+        await classifier(model_server).map(["one"], store=store, run_id="r")
+        with pytest.raises(CallChangedError, match="intent"):
+            await classifier(model_server, "Other").map(
+                ["one", "two"], store=store, run_id="r", on_changed="fail"
+            )
+        assert len(model_server.ledger.entries) == 1
+
+    async def test_an_instruction_with_the_date_of_today_changes_nothing(
+        self, model_server: ModelServer
+    ) -> None:
+        model_server.rule(None, Reply(text="fine"))
+        agent, day = FastroAgent(model_server.model(MODEL), name="dated"), 1
+        store = MemoryRunStore()
+
+        @agent.agent.instructions  # type: ignore[attr-defined]
+        def today() -> str:
+            return f"Today is day {day}"
+
+        await agent.map(["one"], store=store, run_id="r")
+        day = 2
+        table = await agent.map(["one"], store=store, run_id="r")
+        assert table.resumed is not None and table.resumed.finished == 1
+        assert len(model_server.ledger.entries) == 1
+
+    async def test_the_id_of_another_run_is_refused(self, classify: Any) -> None:
+        store = MemoryRunStore()
+
+        @flow
+        async def other(text: str) -> str:
+            return text
+
+        await other.run("x", store=store, run_id="r")
+        with pytest.raises(RunExists):
+            await classify.map(["one"], store=store, run_id="r")
+
+
+class TestRunsOfRows:
+    def targets(self, server: ModelServer) -> list[Any]:
+        agent = FastroAgent(server.model(MODEL), name="agent")
+
+        @step
+        async def answer(ctx: StepContext[Any]) -> str:
+            return (await ctx.run(agent, ctx.get_input("text"))).output
+
+        @flow
+        async def flowing(text: str) -> str:
+            return (await agent.run(text)).output
+
+        return [
+            Pipeline("pipeline", {"answer": answer}),
+            Graph("graph", nodes={"answer": answer}, entry="answer", terminals=["answer"], edges=[]),
+            flowing,
+        ]
+
+    async def test_rows_of_pipelines_graphs_and_flows_are_runs_which_the_store_keeps(
+        self, model_server: ModelServer
+    ) -> None:
+        model_server.rule(None, Reply(text="fine"))
+        for target in self.targets(model_server):
+            store = MemoryRunStore()
+            model_server.ledger.clear()
+            rows = [{"text": f"text {number}"} for number in range(4)]
+            table: RowTable[str] = await target.map(rows[:3], store=store, run_id="r")
+            assert table.outputs == ["fine"] * 3
+            table = await target.map(rows, store=store, run_id="r")
+            assert table.outputs == ["fine"] * 4 and table.resumed is not None
+            assert table.resumed.finished == 3
+            assert len(model_server.ledger.entries) == 4
+            assert table.cost_usd == listed_costs(model_server)
+
+    async def test_a_run_that_failed_goes_on_where_it_was(self, model_server: ModelServer) -> None:
+        model_server.rule(None, Reply(text="fine"))
+        agent, fails = FastroAgent(model_server.model(MODEL), name="agent"), True
+
+        @step
+        async def first(ctx: StepContext[Any]) -> str:
+            return (await ctx.run(agent, ctx.get_input("text"))).output
+
+        @step
+        async def second(ctx: StepContext[Any]) -> str:
+            if fails:
+                raise ValueError("not yet")
+            return ctx.get_dependency("first", str) + "!"
+
+        pipeline = Pipeline("two", {"first": first, "second": second}, {"second": ["first"]})
+        store = MemoryRunStore()
+        table = await pipeline.map([{"text": "a"}, {"text": "b"}], store=store, run_id="r")
+        assert [row.ok for row in table] == [False, False] and table.cost_usd > 0
+        fails = False
+        table = await pipeline.map([{"text": "a"}, {"text": "b"}], store=store, run_id="r")
+        assert table.outputs == ["fine!", "fine!"]
+        assert len(model_server.ledger.entries) == 2
+        assert table.cost_usd == listed_costs(model_server)
+
+    async def test_a_row_that_waits_for_a_person_pauses_the_run_at_its_end(self) -> None:
+        from fastroai.human import Inbox
+
+        @step
+        async def asks(ctx: StepContext[Any]) -> str:
+            if ctx.get_input("text") == "hard":
+                return await ctx.ask("What is it?", str)
+            return "easy"
+
+        pipeline, store = Pipeline("asks", {"asks": asks}), MemoryRunStore()
+        rows = [{"text": "easy"}, {"text": "hard"}]
+        table = await pipeline.map(rows, store=store, run_id="r")
+        assert (table.status, table.reason_code, len(table)) == ("paused", "rows_waiting", 1)
+        assert len(table.waiting) == 1
+        inbox = Inbox(store)
+        [question] = await inbox.list()
+        await inbox.answer(question.id, "a mystery")
+        table = await pipeline.map(rows, store=store, run_id="r")
+        assert table.outputs == ["easy", "a mystery"] and table.status == "finished"
+
+
+class TestInsideOfOthers:
+    async def test_map_in_a_flow_on_record_asks_nothing_twice(self, model_server: ModelServer) -> None:
+        model_server.rule(None, sentiment())
+        classify, store, fails = classifier(model_server), MemoryRunStore(), True
+
+        @flow
+        async def report(texts: list[str]) -> int:
+            table = await classify.map(texts)
+            if fails:
+                raise ValueError("not yet")
+            return len(table)
+
+        with pytest.raises(ValueError, match="not yet"):
+            await report.run(["a", "b", "c"], store=store, run_id="r")
+        fails = False
+        assert await report.resume("r", store=store) == 3
+        assert len(model_server.ledger.entries) == 3
+
+
+def json_of(request: Any) -> str:
+    return str(request.body)
