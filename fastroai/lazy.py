@@ -11,15 +11,10 @@ from typing import Final
 
 PUBLIC: Final = (
     *("fastroai", "fastroai.agent", "fastroai.contracts", "fastroai.drawing", "fastroai.errors"),
-    *(
-        "fastroai.expressions",
-        "fastroai.functions",
-        "fastroai.graphs",
-        "fastroai.human",
-        "fastroai.pipelines",
-    ),
-    *("fastroai.rows", "fastroai.runtime", "fastroai.store", "fastroai.testing", "fastroai.tools", "fastroai.tracing"),
-    *("fastroai.usage", "fastroai.viewer", "fastroai.web", "fastroai.workflows"),
+    *("fastroai.expressions", "fastroai.functions", "fastroai.graphs", "fastroai.human"),
+    *("fastroai.pipelines", "fastroai.rows", "fastroai.runtime", "fastroai.store", "fastroai.testing"),
+    *("fastroai.tools", "fastroai.tracing", "fastroai.usage", "fastroai.viewer", "fastroai.web"),
+    "fastroai.workflows",
 )
 """The packages whose `__all__` is a promise to users. Besides `fastroai`, each name is in one of them."""
 

@@ -106,11 +106,11 @@ class Resumption:
     """Rows on record that were not among the rows this time. They are not in the table."""
 
     def __str__(self) -> str:
-        told = [f"{self.finished} finished before"]
+        told = [f"{self.finished} finished before"] if self.finished else []
         told += [f"{self.kept} kept although the question has changed"] if self.kept else []
         told += [f"{count} asked anew (new {what})" for what, count in self.changed.items()]
         told += [f"{self.failed} had failed"] if self.failed else []
         told += [f"{len(self.interrupted)} interrupted"] if self.interrupted else []
         told += [f"{self.new} new"] if self.new else []
         told += [f"{self.gone} gone"] if self.gone else []
-        return ", ".join(told)
+        return ", ".join(told) or "no rows"

@@ -53,7 +53,7 @@ def _rows(frame: Any, has_nan: bool) -> Iterator[Mapping[str, object]]:
 def _plain(value: Any, has_nan: bool) -> object:
     """Return a value of a frame as Python has it. In pandas, what is not there is `nan`, `NA` or `NaT`."""
     if value is None or isinstance(value, _PLAIN):
-        return None if has_nan and isinstance(value, float) and value != value else value  # noqa: PLR0124
+        return None if has_nan and isinstance(value, float) and value != value else value
     if has_nan and type(value).__name__ in ("NAType", "NaTType"):
         return None
     item = getattr(value, "item", None)  # of a number of numpy

@@ -6,6 +6,7 @@ from array import array
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Final, Protocol
 
+from fastroai.errors import RunCorrupt
 from fastroai.records import Usage
 from fastroai.rows.facts import RowEnded, RowStarted
 from fastroai.rows.machine import RowMachine, number_of_key
@@ -39,7 +40,9 @@ async def facts_of(
 ) -> AsyncIterator[tuple[int, Fact]]:
     """Yield the facts of a run with their positions, a page at a time. Raises as `read_log`."""
     parts = None
-    async for before, values in pages(store, log_key(header)):
+    async for before, values, revision in pages(store, log_key(header)):
+        if lost := min(PAGE, revision - before) - len(values):
+            raise RunCorrupt(header.run_id, before + 1, f"the store has lost {lost} of its entries")
         facts = [
             entry_in_store(header.run_id, position, value)
             for position, value in enumerate(values, before + 1)

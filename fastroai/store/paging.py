@@ -38,24 +38,22 @@ async def read_page(
 ) -> tuple[tuple[bytes, ...], int]:
     """Return at most `limit` values of a log after a position, and the revision of the log.
 
-    A store that reads no pages reads all values after the position.
+    Of a store that reads no pages, all values after the position are read, and the others are thrown away.
     """
-    found = await (
-        store.read(key, after=after, limit=limit) if reads_pages(store) else store.read(key, after=after)
-    )
+    paged = reads_pages(store)
+    found = await (store.read(key, after=after, limit=limit) if paged else store.read(key, after=after))
     return found.values[:limit], found.revision
 
 
-async def pages(store: RunStore, key: str, *, after: int = 0) -> AsyncIterator[tuple[int, tuple[bytes, ...]]]:
-    """Yield the values of a log in pages, each with the position before its first value."""
-    if not reads_pages(store):
-        yield after, (await store.read(key, after=after)).values
-        return
-    while True:
+async def pages(store: RunStore, key: str) -> AsyncIterator[tuple[int, tuple[bytes, ...], int]]:
+    """Yield the values of a log in pages, each with the position before it, and the revision of the log.
+
+    A page that is not full, and not the last, says that the store has lost values.
+    """
+    after, revision = 0, 1
+    while after < revision:
         values, revision = await read_page(store, key, after=after)
         if not values:
             return
-        yield after, values
+        yield after, values, revision
         after += len(values)
-        if after >= revision:
-            return

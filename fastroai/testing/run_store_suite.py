@@ -21,6 +21,7 @@ import pytest
 from fastroai.errors import RevisionConflict, RunNotFound
 from fastroai.records import Usage
 from fastroai.store.backends.adapter import adapt_run_store
+from fastroai.store.paging import reads_pages
 from fastroai.store.reading.history import RunHistory
 from fastroai.store.reading.index import add_to_index
 from fastroai.store.reading.run_index import Begun, Doomed, IndexesRuns, indexes_runs
@@ -202,6 +203,20 @@ class RunStoreSuite:
         for after in range(6):
             stored = await store.read(key, after=after)
             assert (stored.values, stored.revision) == ((b"1", b"2", b"3")[after:], 3)
+
+    async def test_a_store_that_reads_pages_gives_no_more_values_than_were_asked_for(
+        self, store: RunStore, key: str
+    ) -> None:
+        if not reads_pages(store):
+            pytest.skip("this store gives all values after a position")
+        await store.append(key, [b"1", b"2", b"3"], revision=0)
+        for after in range(5):
+            for limit in range(1, 5):
+                stored = await store.read(key, after=after, limit=limit)
+                assert (stored.values, stored.revision) == ((b"1", b"2", b"3")[after : after + limit], 3)
+        await store.compare_and_set(key, b"4", revision=3)
+        assert (await store.read(key, after=0, limit=9)).values == (b"4",)
+        assert (await store.read("no such key", after=0, limit=1)).revision == 0
 
     @pytest.mark.parametrize("revision", [0, 1, 3, 1000])
     async def test_an_append_after_another_position_than_the_last_writes_nothing(

@@ -1,4 +1,4 @@
-"""A process that maps rows, until it is done or somebody kills it: `kind store url rows seed` on its command line."""
+"""A process that maps rows until it is done or kills itself; its arguments are `kind store url rows seed`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows whose process is killed, with SIGKILL, go on: no row is lost, and none is paid for twice that had ended."""
+"""Rows whose process is killed with SIGKILL go on: none is lost, none that had ended is paid for twice."""
 
 from __future__ import annotations
 
@@ -55,13 +55,15 @@ async def test_killed_rows_go_on_and_cost_what_the_server_says(
     assert [row.number for row in table] == list(range(ROWS))
     assert [row.inputs[[*row.inputs][0]] for row in table] == [f"text {number}" for number in range(ROWS)]
     assert table.outputs == ["fine"] * ROWS
-    assert table.resumed is not None and table.resumed.finished == ROWS
+    assert table.resumed is not None
+    assert table.resumed.finished == ROWS
 
     entries = [entry for entry in model_server.ledger.entries if entry.billed]
     billed = sum((listed_cost(entry) for entry in entries), Decimal(0))
     times = Counter(entry.raw_body for entry in entries)
     again = len(entries) - ROWS
-    assert len(times) == ROWS and again <= killed * CONCURRENCY
+    assert len(times) == ROWS
+    assert again <= killed * CONCURRENCY
     # What was in flight at a kill counts at its bound, so the known cost is that of the rest, to the cent.
     assert Decimal(cost) <= billed <= Decimal(committed)
     assert table.usage.unmeasured_requests >= again

@@ -71,13 +71,14 @@ class MemoryRunStore(ReadsRuns):
                 self._open(name).values.extend(values)
         self._waiters.wake(name)
 
-    async def read(self, key: str, *, after: int = 0) -> StoredValues:
-        """See `RunStore`."""
+    async def read(self, key: str, *, after: int = 0, limit: int | None = None) -> StoredValues:
+        """See `RunStore` and `ReadsPages`."""
         name = key_bytes(key)
         check_position("after", after)
         with _gate, self._lock:
             held = self._held.get(name) or _Held()
-            values = tuple(held.values[max(after - held.before, 0) :])
+            start = max(after - held.before, 0)
+            values = tuple(held.values[start : None if limit is None else start + limit])
             return StoredValues(values=values, revision=held.revision, now=self._clock().astimezone(UTC))
 
     async def compare_and_set(self, key: str, value: bytes, *, revision: int) -> None:

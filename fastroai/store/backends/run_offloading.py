@@ -16,6 +16,7 @@ from fastroai.store.backends.adapter import adapt_run_store
 from fastroai.store.backends.kept_at import KeptAt
 from fastroai.store.backends.payload_stores import PayloadStore
 from fastroai.store.hints import UNHEARD, HintsChanges
+from fastroai.store.paging import reads_pages
 from fastroai.store.reading.reads_runs import ReadsRuns
 from fastroai.store.reading.run_index import (
     Begun,
@@ -94,14 +95,18 @@ class OffloadingRunStore(ReadsRuns, KeptAt):
         kept = await asyncio.gather(*(self._kept(key, value, self._above) for value in values))
         await self.store.append(key, kept, revision=revision)
 
-    async def read(self, key: str, *, after: int = 0) -> StoredValues:
-        """See `RunStore`.
+    async def read(self, key: str, *, after: int = 0, limit: int | None = None) -> StoredValues:
+        """See `RunStore` and `ReadsPages`.
 
         Raises:
             RunCorrupt: a payload is lost or damaged.
         """
-        found = await self.store.read(key, after=after)
-        first = found.revision - len(found.values) + 1
+        if limit is not None and reads_pages(self.store):
+            found, first = await self.store.read(key, after=after, limit=limit), after + 1
+        else:
+            found = await self.store.read(key, after=after)
+            first = found.revision - len(found.values) + 1
+            found = replace(found, values=found.values[:limit])
         values = await asyncio.gather(
             *(self._value(key, position, value) for position, value in enumerate(found.values, first))
         )

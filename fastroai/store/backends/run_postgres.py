@@ -40,7 +40,7 @@ from fastroai.store.hints import Listener
 from fastroai.store.reading.reads_runs import ReadsRuns
 from fastroai.store.reading.run_index import Begun, Dimension, Doomed, FoundRun, FoundRuns, SpendingFound
 from fastroai.store.reading.run_queries import Place, RunQuery
-from fastroai.store.run_store import LARGEST_VALUE, StoredKey, StoredValues
+from fastroai.store.run_store import LARGEST_VALUE, LAST_POSITION, StoredKey, StoredValues
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -54,7 +54,8 @@ _READ: Final = """
     SELECT run_key.revision, clock_timestamp(), run_value.value
     FROM (SELECT %s::bytea AS key) AS asked
     LEFT JOIN {schema}.run_key USING (key)
-    LEFT JOIN {schema}.run_value ON run_value.key_id = run_key.id AND run_value.position > %s
+    LEFT JOIN {schema}.run_value ON run_value.key_id = run_key.id
+        AND run_value.position > %s AND run_value.position <= %s
     ORDER BY run_value.position
 """
 _LIST: Final = """
@@ -148,11 +149,12 @@ class PostgresRunStore(ReadsRuns, KeptAt):
         append = "SELECT {schema}.run_append_v1(%s, %s, %s::bytea[])"
         self._expect(key, revision, await self._query(append, name, revision, [*values]))
 
-    async def read(self, key: str, *, after: int = 0) -> StoredValues:
-        """See `RunStore`."""
+    async def read(self, key: str, *, after: int = 0, limit: int | None = None) -> StoredValues:
+        """See `RunStore` and `ReadsPages`."""
         name = key_bytes(key)
         check_position("after", after)
-        found = await self._query(_READ, name, after)
+        last = LAST_POSITION if limit is None else min(LAST_POSITION, after + limit)
+        found = await self._query(_READ, name, after, last)
         revision, now, _ = found[0]
         values = tuple(value for _, _, value in found if value is not None)
         return StoredValues(values=values, revision=revision or 0, now=now.astimezone(UTC))

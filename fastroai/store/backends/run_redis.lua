@@ -65,11 +65,12 @@ function operations.compare_and_set(name, revision, value)
     return actual
 end
 
-function operations.read(name, after)
+function operations.read(name, after, last)
     local revision, now, values = revision_of(HELD, name), redis.call('TIME'), {}
     local before = before_first(HELD)
     if before and revision > tonumber(after) then
-        values = redis.call('LRANGE', HELD, math.max(after - before, 0) + 1, -1)
+        local stop = tonumber(last) < 0 and -1 or math.max(last - before, 0)
+        values = redis.call('LRANGE', HELD, math.max(after - before, 0) + 1, stop)
     end
     return {revision, now[1], now[2], values}
 end

@@ -92,11 +92,12 @@ class RedisRunStore(ReadsRuns, KeptAt):
         check_values(values, revision)
         self._expect(key, revision, await self._perform("append", name, name, revision, *values))
 
-    async def read(self, key: str, *, after: int = 0) -> StoredValues:
-        """See `RunStore`."""
+    async def read(self, key: str, *, after: int = 0, limit: int | None = None) -> StoredValues:
+        """See `RunStore` and `ReadsPages`."""
         name = key_bytes(key)
         check_position("after", after)
-        revision, seconds, microseconds, values = await self._perform("read", name, name, after)
+        last = -1 if limit is None else after + limit
+        revision, seconds, microseconds, values = await self._perform("read", name, name, after, last)
         now = _EPOCH + timedelta(seconds=int(seconds), microseconds=int(microseconds))
         return StoredValues(values=tuple(values), revision=revision, now=now)
 

@@ -186,15 +186,16 @@ class SQLiteRunStore(ReadsRuns, KeptAt):
         check_values(values, revision)
         await self._write(key, revision, lambda connection: _append(connection, name, values, revision))
 
-    async def read(self, key: str, *, after: int = 0) -> StoredValues:
-        """See `RunStore`."""
+    async def read(self, key: str, *, after: int = 0, limit: int | None = None) -> StoredValues:
+        """See `RunStore` and `ReadsPages`."""
         name = key_bytes(key)
         check_position("after", after)
 
         def operation(connection: sqlite3.Connection) -> StoredValues:
             with self._driver.transaction(connection, "DEFERRED"):
                 first, revision = _find(connection, name)
-                found = connection.execute(_VALUES, (first + after + 1, first + revision)).fetchall()
+                last = revision if limit is None else min(revision, after + limit)
+                found = connection.execute(_VALUES, (first + after + 1, first + last)).fetchall()
             now = self._clock().astimezone(UTC)
             return StoredValues(values=tuple(value for (value,) in found), revision=revision, now=now)
 

@@ -116,7 +116,8 @@ class TestBadRows:
         [failed] = table.failed
         assert failed.number == 1
         assert "row 1: it has no column 'text', which 'classify' needs; its columns are 'txt'" in failed.error
-        assert len(model_server.ledger.entries) == 2 and not table.ok
+        assert len(model_server.ledger.entries) == 2
+        assert not table.ok
 
     async def test_a_value_of_the_wrong_type_is_told_by_row_and_column(self, classify: Any) -> None:
         table = await classify.map([{"text": 5}])
@@ -148,12 +149,14 @@ class TestBadRows:
         with pytest.raises(OSError, match="the file is gone"):
             await classify.map(rows(breaks=True), store=store, run_id="r")
         table = await classify.map(rows(breaks=False), store=store, run_id="r")
-        assert table.resumed is not None and table.resumed.finished == 2
+        assert table.resumed is not None
+        assert table.resumed.finished == 2
         assert len(model_server.ledger.entries) == 2
 
     async def test_many_failing_rows_are_all_told(self, classify: Any, model_server: ModelServer) -> None:
         table = await classify.map([{"txt": "x"}] * 500, store=MemoryRunStore())
-        assert len(table.failed) == 500 and not model_server.ledger.entries
+        assert len(table.failed) == 500
+        assert not model_server.ledger.entries
 
 
 class TestFailures:
@@ -162,7 +165,8 @@ class TestFailures:
         model_server.rule(None, sentiment())
         table = await classifier(model_server).map(["good", "bad", "fine"])
         assert [row.ok for row in table] == [True, False, True]
-        assert table.outputs[1] is None and "status_code: 400" in table[1].error
+        assert table.outputs[1] is None
+        assert "status_code: 400" in table[1].error
 
     async def test_stop_cancels_the_rest_and_raises_with_the_table(self, model_server: ModelServer) -> None:
         model_server.rule(lambda request: "bad" in request.prompt, Reply(fault=Fault.status(400)))
@@ -171,7 +175,8 @@ class TestFailures:
         with pytest.raises(RowFailed, match=r"row 1 \(1-.*\) of 'classify' failed") as raised:
             await classifier(model_server).map(rows, on_error="stop", concurrency=1)
         table = raised.value.table
-        assert table is not None and [row.ok for row in table] == [True, False]
+        assert table is not None
+        assert [row.ok for row in table] == [True, False]
         assert raised.value.usage.request_count == 1
         assert len(model_server.ledger.entries) == 2
 
@@ -204,7 +209,8 @@ class TestFailures:
             [f"text {n}" for n in range(100)], budget=Budget(usd=one * 20), concurrency=2
         )
         assert (table.status, table.reason_code, table.ok) == ("failed", "budget_exceeded", False)
-        assert 0 < len(table) < 100 and all(row.ok for row in table)
+        assert 0 < len(table) < 100
+        assert all(row.ok for row in table)
         assert table.cost_usd <= one * 20
 
     async def test_a_budget_that_cannot_pay_for_one_row_sends_nothing(
@@ -212,7 +218,8 @@ class TestFailures:
     ) -> None:
         table = await classify.map(["one"], budget=Budget(usd="0.000001"))
         assert (table.reason_code, len(table)) == ("budget_exceeded", 0)
-        assert "cost" in table.reason and not model_server.ledger.entries
+        assert "cost" in table.reason
+        assert not model_server.ledger.entries
 
     async def test_a_budget_around_the_call_is_raised(self, classify: Any) -> None:
         async with budget_scope(Budget(usd="0.000001")):
@@ -228,7 +235,8 @@ class TestFailures:
         first = await classify.map(rows, budget=Budget(usd=one * 10), store=store, run_id="r", concurrency=2)
         assert first.reason_code == "budget_exceeded"
         table = await classify.map(rows, budget=Budget(usd=one * 500), store=store, run_id="r")
-        assert table.ok and len(table) == 30
+        assert table.ok
+        assert len(table) == 30
         assert len(model_server.ledger.entries) == 30
         assert table.cost_usd == listed_costs(model_server)
 
@@ -251,7 +259,8 @@ class TestFailures:
             await running
         asked = len(model_server.ledger.entries)
         table = await classify.map(rows[:50], store=store, run_id="r")
-        assert len(table) == 50 and table.resumed is not None
+        assert len(table) == 50
+        assert table.resumed is not None
         assert table.resumed.finished >= 3
         assert len(model_server.ledger.entries) <= 50 + 2
         assert asked < 60
@@ -285,7 +294,8 @@ class TestResuming:
         await classify.map(rows, store=store, run_id="r", key="id")
         table = await classify.map(list(reversed(rows[1:])), store=store, run_id="r", key="id")
         assert [row.key for row in table] == ["3", "2", "1"]
-        assert table.resumed is not None and (table.resumed.finished, table.resumed.gone) == (3, 1)
+        assert table.resumed is not None
+        assert (table.resumed.finished, table.resumed.gone) == (3, 1)
 
     async def test_a_row_with_new_inputs_is_asked_anew(
         self, classify: Any, model_server: ModelServer
@@ -309,7 +319,8 @@ class TestResuming:
         first = await classify.map(["one", "two"], store=store, run_id="r", concurrency=1)
         assert len(first.failed) == 1
         table = await classify.map(["one", "two"], store=store, run_id="r")
-        assert table.ok and table.resumed is not None
+        assert table.ok
+        assert table.resumed is not None
         assert (table.resumed.finished, table.resumed.failed) == (1, 1)
 
     @pytest.mark.parametrize("on_changed", ["ask", "keep"])
@@ -332,7 +343,8 @@ class TestResuming:
             assert [row.output.label for row in table] == ["positive", "positive", "negative"]
             assert len(model_server.ledger.entries) == 3
         again = await sharper.map(["one", "two", "new"], store=store, run_id="r", on_changed=on_changed)
-        assert again.resumed is not None and again.resumed.finished + again.resumed.kept == 3
+        assert again.resumed is not None
+        assert again.resumed.finished + again.resumed.kept == 3
 
     async def test_a_changed_question_can_be_refused_before_anything_is_sent(
         self, model_server: ModelServer
@@ -360,7 +372,8 @@ class TestResuming:
         await agent.map(["one"], store=store, run_id="r")
         day = 2
         table = await agent.map(["one"], store=store, run_id="r")
-        assert table.resumed is not None and table.resumed.finished == 1
+        assert table.resumed is not None
+        assert table.resumed.finished == 1
         assert len(model_server.ledger.entries) == 1
 
     async def test_the_id_of_another_run_is_refused(self, classify: Any) -> None:
@@ -404,7 +417,8 @@ class TestRunsOfRows:
             table: RowTable[str] = await target.map(rows[:3], store=store, run_id="r")
             assert table.outputs == ["fine"] * 3
             table = await target.map(rows, store=store, run_id="r")
-            assert table.outputs == ["fine"] * 4 and table.resumed is not None
+            assert table.outputs == ["fine"] * 4
+            assert table.resumed is not None
             assert table.resumed.finished == 3
             assert len(model_server.ledger.entries) == 4
             assert table.cost_usd == listed_costs(model_server)
@@ -426,7 +440,8 @@ class TestRunsOfRows:
         pipeline = Pipeline("two", {"first": first, "second": second}, {"second": ["first"]})
         store = MemoryRunStore()
         table = await pipeline.map([{"text": "a"}, {"text": "b"}], store=store, run_id="r")
-        assert [row.ok for row in table] == [False, False] and table.cost_usd > 0
+        assert [row.ok for row in table] == [False, False]
+        assert table.cost_usd > 0
         fails = False
         table = await pipeline.map([{"text": "a"}, {"text": "b"}], store=store, run_id="r")
         assert table.outputs == ["fine!", "fine!"]
@@ -451,7 +466,8 @@ class TestRunsOfRows:
         [question] = await inbox.list()
         await inbox.answer(question.id, "a mystery")
         table = await pipeline.map(rows, store=store, run_id="r")
-        assert table.outputs == ["easy", "a mystery"] and table.status == "finished"
+        assert table.outputs == ["easy", "a mystery"]
+        assert table.status == "finished"
 
 
 class TestInsideOfOthers:

@@ -55,6 +55,7 @@ def test_every_fact_has_a_sentence_or_says_that_it_has_none(fact: type[Fact]) ->
 
 
 OF_PROGRAMS = {
+    "child",
     *("run_id", "forked_from", "format", "id", "kind"),
     *("step_id", "place", "part", "branch", "cause", "resume_at", "target", "budget_of"),  # ids of steps
     "scope_path",
