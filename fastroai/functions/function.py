@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from types import FunctionType
 from typing import Any, ClassVar, Final, Generic, Literal, Never, ParamSpec, TypeAlias, overload
 
-from typing_extensions import TypeVar
+from typing_extensions import TypeVar, Unpack
 
 from fastroai.contracts.annotations import Annotation
 from fastroai.errors import ConfigurationError, ContractViolation
@@ -20,7 +20,8 @@ from fastroai.functions.errors import CompileError, PreconditionFailed
 from fastroai.functions.pending import Pending
 from fastroai.functions.row_target import FunctionRows
 from fastroai.records import CallRecord
-from fastroai.rows.door import MapsRows
+from fastroai.rows.door import EstimateOptions, MapsRows
+from fastroai.rows.source import RowSource
 from fastroai.rows.target import RowTarget
 from fastroai.runtime import current_scope
 from fastroai.steps import BaseStep, PipelineConfig, ResolvedConfig, StepConfig, StepContext
@@ -142,12 +143,17 @@ class Function(BaseStep[Any, OutputT], MapsRows[OutputT], Generic[P, OutputT]):
     @overload
     async def estimate(self, context: StepContext[Any], /) -> Quote: ...
     @overload
+    async def estimate(
+        self, *, rows: RowSource, sample: int = ..., **options: Unpack[EstimateOptions]
+    ) -> Quote: ...
+    @overload
     async def estimate(self, *args: P.args, **kwargs: P.kwargs) -> Quote: ...
     async def estimate(self, *args: Any, **kwargs: Any) -> Quote:
         """Estimate the cost of a call with these arguments, without making it: `classify.estimate("text")`.
 
         The quote says at least, expected, at most, and why. Given the context of a step, it is the quote of
-        this function as that step; for any prompt, if an argument is not known yet.
+        this function as that step; for any prompt, if an argument is not known yet. With `rows=`, it is the
+        quote of `map`, from a sample of the rows: see `estimate_rows`.
 
         Raises:
             TypeError: an argument is missing, unknown, or given twice.
@@ -155,6 +161,8 @@ class Function(BaseStep[Any, OutputT], MapsRows[OutputT], Generic[P, OutputT]):
         """
         if not kwargs and len(args) == 1 and isinstance(args[0], StepContext):
             return await self.quoted(args[0], no_arguments)
+        if "rows" in kwargs and not args and "rows" not in self.signature.parameters:
+            return await self.estimate_rows(**kwargs)
         arguments = self.signature.bind(args, kwargs)
         async with nothing_paid(self._config.limits):
             return await self._quoted_with(arguments)

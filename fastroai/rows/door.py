@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Collection
-from typing import Any, Final, Generic
+from typing import Any, Final, Generic, TypedDict
 
 from typing_extensions import TypeVar
 
 from fastroai.errors import ConfigurationError
+from fastroai.rows.estimating import estimate_rows
 from fastroai.rows.machine import OnRowError
 from fastroai.rows.run import RowOptions, RowRun
 from fastroai.rows.source import RowInputs, RowKey, RowSource
@@ -23,13 +24,25 @@ from fastroai.runtime.options import check_count
 from fastroai.store.record.declarations import OnChanged, check_on_changed
 from fastroai.store.run_store import RunStoreLike
 from fastroai.tracing import Tracer
-from fastroai.usage import BudgetLike
+from fastroai.usage import BudgetLike, Quote
 from fastroai.usage.limits import limits_of
 
 OutputT = TypeVar("OutputT", covariant=True, default=Any)
 
 DEFAULT_CONCURRENCY: Final = 16
 """Rows that are asked at once, unless the caller says how many."""
+
+
+class EstimateOptions(TypedDict, total=False):
+    """Options of `estimate` with `rows=`. `MapsRows.estimate_rows` explains them."""
+
+    inputs: RowInputs | None
+    key: RowKey | None
+    concurrency: int
+    budget: BudgetLike | None
+    store: RunStoreLike | None
+    run_id: str | None
+    deps: object
 
 
 class MapsRows(ABC, Generic[OutputT]):
@@ -126,3 +139,50 @@ class MapsRows(ABC, Generic[OutputT]):
         return await RowRun(self.rows_target(), rows, options, request, store).table()
 
     map_sync = blocking(map, of="map")
+
+    async def estimate_rows(
+        self,
+        rows: RowSource,
+        *,
+        sample: int = 20,
+        inputs: RowInputs | None = None,
+        key: RowKey | None = None,
+        concurrency: int = DEFAULT_CONCURRENCY,
+        budget: BudgetLike | None = None,
+        store: RunStoreLike | None = None,
+        run_id: str | None = None,
+        deps: object = None,
+    ) -> Quote:
+        """Estimate the cost of `map` with these rows.
+
+            quote = await classify.estimate_rows(tickets, store="runs.db", run_id="tickets")
+            table = await classify.map(tickets, store="runs.db", run_id="tickets")
+
+        With a store, a sample of the rows is asked, and paid for. It is a part of the run with this `run_id`,
+        so `map` does not ask these rows again. Without a store, nothing is sent, and the sample is quoted.
+
+        Args:
+            rows: A list or a frame. An iterator could not be read again.
+            sample: Rows that are asked, evenly spread.
+            inputs: As in `map`.
+            key: As in `map`.
+            concurrency: As in `map`.
+            budget: Limits on the spending of the sample, and of the quote.
+            store: As in `map`.
+            run_id: The id of the run that `map` goes on with.
+            deps: As in `map`.
+
+        Raises:
+            ConfigurationError: the rows are an iterator, or the store has no use without a `run_id`.
+        """
+        check_count("sample", sample, least=1, required=True)
+        options = RowOptions(
+            inputs=inputs,
+            key=key,
+            concurrency=concurrency,
+            retries=None,
+            on_error="record",
+            on_changed="ask",
+        )
+        request: RunRequest[Any] = RunRequest(deps=deps, run_id=run_id, limits=limits_of(budget))
+        return await estimate_rows(self.rows_target(), rows, sample, options, request, store)

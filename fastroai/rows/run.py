@@ -54,6 +54,8 @@ class RowOptions:
     retries: int | None
     on_error: OnRowError
     on_changed: OnChanged
+    only: frozenset[int] | None = None
+    """The numbers of the rows that are asked; by default, all are."""
     write_to: str | None = None
     """The path of a file that gets each row when it ends."""
 
@@ -73,7 +75,7 @@ class RowRun(Generic[T]):
         self._target, self._options, self._request = target, options, request
         self._given_store = store
         self._backend = backend_of(rows)
-        self._rows = Rows(rows, target, options.inputs, options.key)
+        self._rows = Rows(rows, target, options.inputs, options.key, options.only)
         self._machine = RowMachine(on_error=options.on_error, on_changed=options.on_changed)
         self._definition: dict[str, JsonValue] = {
             "name": target.name,

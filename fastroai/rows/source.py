@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Container,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
@@ -49,13 +58,16 @@ class Rows:
         target: RowTarget[Any],
         inputs: RowInputs | None = None,
         key: RowKey | None = None,
+        only: Container[int] | None = None,
     ) -> None:
         """Take the rows, and how their columns belong to the inputs of the target.
+
+        With `only`, the rows with other numbers are left out.
 
         Raises:
             ConfigurationError: the rows are no rows, or a frame lacks a column.
         """
-        self._target, self._inputs, self._key = target, inputs, key
+        self._target, self._inputs, self._key, self._only = target, inputs, key, only
         self.total: int | None = None
         """The number of rows, if it is known before they are read."""
         columns: Sequence[str] | None = None
@@ -98,12 +110,14 @@ class Rows:
 
     async def read(self) -> ReadRow | None:
         """Return the next row; `None` after the last one. Raises what the iterator raises."""
-        try:
-            row = await anext(self._async) if self._async is not None else next(self._sync)
-        except (StopAsyncIteration, StopIteration):
-            return None
-        number, self._read = self._read, self._read + 1
-        return self._prepared(number, row)
+        while True:
+            try:
+                row = await anext(self._async) if self._async is not None else next(self._sync)
+            except (StopAsyncIteration, StopIteration):
+                return None
+            number, self._read = self._read, self._read + 1
+            if self._only is None or number in self._only:
+                return self._prepared(number, row)
 
     async def aclose(self) -> None:
         """Close an async generator, so that what it holds is given back now."""

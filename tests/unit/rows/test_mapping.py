@@ -491,3 +491,43 @@ class TestInsideOfOthers:
 
 def json_of(request: Any) -> str:
     return str(request.body)
+
+
+class TestEstimates:
+    ROWS = tuple(f"text {number}" for number in range(60))
+
+    async def test_a_sample_is_paid_for_once_and_its_cost_is_scaled(self, model_server: ModelServer) -> None:
+        model_server.rule(None, sentiment())
+        classify, store = classifier(model_server), MemoryRunStore()
+        quote = await classify.estimate(rows=self.ROWS, sample=10, store=store, run_id="r")
+        assert len(model_server.ledger.entries) == 10
+        spent = listed_costs(model_server)
+        assert (quote.lower_usd, quote.expected_usd) == (spent, spent * 6)
+        table = await classify.map(self.ROWS, store=store, run_id="r")
+        assert table.resumed is not None
+        assert (table.resumed.finished, table.resumed.new) == (10, 50)
+        assert len(model_server.ledger.entries) == 60
+        assert quote.upper_usd is not None
+        assert table.cost_usd <= quote.upper_usd
+        assert [row.number for row in table] == list(range(60))
+
+    async def test_nothing_is_sent_without_a_store(self, classify: Any, model_server: ModelServer) -> None:
+        quote = await classify.estimate(rows=self.ROWS)
+        assert not model_server.ledger.entries
+        assert 0 < quote.expected_usd <= quote.upper_usd
+
+    async def test_a_sample_is_within_its_budget(self, classify: Any, model_server: ModelServer) -> None:
+        one = (await classify.estimate(rows=self.ROWS[:1])).upper_usd
+        quote = await classify.estimate(
+            rows=self.ROWS, sample=50, store=MemoryRunStore(), run_id="r", budget=Budget(usd=one * 2)
+        )
+        assert quote.upper_usd == one * 2
+        assert listed_costs(model_server) <= one * 2
+
+    async def test_an_iterator_is_refused_as_map_could_not_read_it_again(self, classify: Any) -> None:
+        with pytest.raises(ConfigurationError, match="an iterator could not be read again"):
+            await classify.estimate_rows(iter(self.ROWS))
+
+    async def test_rows_that_cannot_be_asked_cost_nothing(self, classify: Any) -> None:
+        quote = await classify.estimate(rows=[{"txt": "x"}])
+        assert quote.upper_usd == 0
