@@ -87,6 +87,8 @@ class FunctionCall(Generic[T]):
     """The type by which the output is stored and read."""
     config: ResolvedConfig
     """Budget, time limits, retries of transport failures."""
+    is_end_kept: bool = False
+    """Whether the caller puts the end on record, as a run of rows does."""
     declares: Callable[[], Mapping[str, str]] = dict
     """Function that returns hashes of what is declared for the call; nothing for a function with a body."""
 
@@ -357,7 +359,7 @@ class _Performance(BaseStep[Any, T]):
     async def _returned(self, output: T) -> None:
         stored: JsonValue = None
         run, is_stored = run_of(self.scope), True
-        if run is not None:
+        if run is not None and not self.call.is_end_kept:
             try:
                 stored = value_to_json(output, self.call.returns, f"the output of {self.call.name!r}")
             except ValueNotStorable:
@@ -394,7 +396,7 @@ class _Performance(BaseStep[Any, T]):
         if (tracer := scope.tracer) is not None:
             log_metrics(tracer, draft.trace_id, attributes.ended_call_attributes(draft.record))
         log = log_of(scope)
-        if log is None and scope.listener is None:
+        if scope.listener is None and (log is None or self.call.is_end_kept):
             return
         ended = CallEnded(
             part=scope.part,
@@ -409,7 +411,7 @@ class _Performance(BaseStep[Any, T]):
             is_stored=is_stored,
             declared={} if log is None or log.run is None else self.call.declares(),
         )
-        if log is not None and not self._is_on_record(ended):
+        if log is not None and not self.call.is_end_kept and not self._is_on_record(ended):
             if log.run is None:
                 log.note(ended)
             else:

@@ -22,7 +22,7 @@ from fastroai.functions.row_target import FunctionRows
 from fastroai.records import CallRecord
 from fastroai.rows.door import EstimateOptions, MapsRows
 from fastroai.rows.source import RowSource
-from fastroai.rows.target import RowTarget
+from fastroai.rows.target import RowCall, RowTarget
 from fastroai.runtime import current_scope
 from fastroai.steps import BaseStep, PipelineConfig, ResolvedConfig, StepConfig, StepContext
 from fastroai.steps.base import UNKNOWN_COST
@@ -206,19 +206,19 @@ class Function(BaseStep[Any, OutputT], MapsRows[OutputT], Generic[P, OutputT]):
             estimate=self._quoted_with,
         )
 
-    def _performed_for_row(
-        self, arguments: Mapping[str, Any], retries: int | None
-    ) -> Coroutine[Any, Any, OutputT]:
-        config = self._config
+    def _performed_for_row(self, arguments: Mapping[str, Any], how: RowCall) -> Coroutine[Any, Any, OutputT]:
+        config, retries = self._config, how.retries
         if retries is not None and self.kind == "infer":  # a body of code is tried again with its row
             config = resolve(self._own, pipeline=PipelineConfig(retries=retries))
-        return self._performed(arguments, config)
+        return self._performed(arguments, config, is_end_kept=how.is_end_kept)
 
     def _performed(
         self,
         arguments: Mapping[str, Any],
         config: ResolvedConfig,
         around: StepContext[Any] | None = None,
+        *,
+        is_end_kept: bool = False,
     ) -> Coroutine[Any, Any, OutputT]:
         call: FunctionCall[OutputT] = FunctionCall(
             signature=self.signature,
@@ -229,6 +229,7 @@ class Function(BaseStep[Any, OutputT], MapsRows[OutputT], Generic[P, OutputT]):
             returns=self._returns,
             config=config,
             declares=self.declares,
+            is_end_kept=is_end_kept,
         )
         return perform(call, functools.partial(self._checked_run, arguments), around=around)
 

@@ -29,8 +29,8 @@ class FunctionRows(Generic[T]):
     signature: Signature
     returns: Annotation
     required: tuple[str, ...]
-    perform: Callable[[Mapping[str, Any], int | None], Awaitable[T]]
-    """Function that makes a call with bound arguments, and with this many retries of its requests."""
+    perform: Callable[[Mapping[str, Any], RowCall], Awaitable[T]]
+    """Function that makes a call with bound arguments."""
     declares: Callable[[], Mapping[str, str]]
     estimate: Callable[[Mapping[str, Any]], Awaitable[Quote]]
 
@@ -61,7 +61,7 @@ class FunctionRows(Generic[T]):
         """Call the function."""
         if how.deps is not None:
             raise ConfigurationError("deps", how.deps, f"nothing: {self.name!r} is a function and takes none")
-        return await self.perform(inputs, how.retries)
+        return await self.perform(inputs, how)
 
     async def quote(self, inputs: Mapping[str, Any], deps: object) -> Quote:
         """Estimate a call."""

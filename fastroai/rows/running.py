@@ -297,7 +297,12 @@ class RowRunner:
             scope.attempt = number
             is_new = number == 1 and not self._known.is_resumed
             how = RowCall(
-                self._deps, self._config.request_retries, child, store if child else None, is_new=is_new
+                self._deps,
+                self._config.request_retries,
+                child,
+                store if child else None,
+                is_new=is_new,
+                is_end_kept=self._run is not None,
             )
             return await self._target.call(row.inputs, how)
 
@@ -345,6 +350,7 @@ class RowRunner:
         """Put the end of a row on record, then tell it: to the machine, the file, and listeners."""
         if error is not None:
             self.raised, self.failed_row = error, end
+        self._known.interrupted.discard(scope_key(end.key))
         if self._run is not None and isinstance(self.lines, LinesInStore):
             journal = self._run.journal
             journal.note(seal_payloads(end, self._run.codec))
@@ -367,6 +373,8 @@ class RowRunner:
             return
         self._since_forgotten = 0
         self._run.journal.spending.fold()
+        if not self._known.interrupted:
+            self._run.recorded.forget_calls()
         with self.scope.tree.lock:
             self.scope.spending.forget()
 

@@ -30,6 +30,8 @@ class RowCall:
     store: RunStore | None = None
     is_new: bool = True
     """Whether nobody can have begun that run before, so that it is not looked for."""
+    is_end_kept: bool = False
+    """Whether the caller puts the output or the failure on record."""
 
 
 class RowWaits(Exception):

@@ -360,6 +360,11 @@ class Memo:
         """Note that the resumed run makes a call that may be on record."""
         self._given[key] += 1
 
+    def forget_calls(self) -> None:
+        """Forget what the running process has taken, once nothing is left on record that it could take."""
+        self._given.clear()
+        self._followed.clear()
+
     def take_left_over(self, attempt: str) -> list[tuple[str, str]]:
         """Return the calls and nested runs on record in an attempt that the resumed run has not made again.
 
