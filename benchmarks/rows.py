@@ -1,4 +1,4 @@
-"""Rows a second, with a model that answers at once, beside `asyncio.gather` over a bare agent with a semaphore."""
+"""Rows with a model that answers at once, beside `asyncio.gather` over a bare agent with a semaphore."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def rows_a_second() -> AsyncIterator[Row]:
         least = LEAST_OF_BARE_STORED if name.startswith("stored") else LEAST_OF_BARE
         where = "SQLite" if name.startswith("stored") else "no store"
         yield Row(
-            f"rows of {name.removeprefix('stored ')}s, {where}, beside gather over a bare agent: rows by CPU time",
+            f"rows of {name.removeprefix('stored ')}s, {where}, beside gather over a bare agent (by CPU)",
             took[name].each(ROWS),
             took["bare"].each(ROWS),
             ratio,
@@ -99,7 +99,7 @@ async def bytes_of_a_row() -> AsyncIterator[Row]:
                 tracemalloc.stop()
             finally:
                 await store.aclose()
-            sizes.append(path.stat().st_size)
+            sizes.append(os.path.getsize(path))  # noqa: ASYNC240
         more = MANY - MANY // 4
         yield Row("a row of a function in SQLite", f"{(sizes[1] - sizes[0]) / more:,.0f} bytes")
         grown = (memory[1] - memory[0]) / more

@@ -21,7 +21,8 @@ def is_frame(rows: object) -> bool:
     home = type(rows).__module__.partition(".")[0]
     if home not in _LIBRARIES and home != "_duckdb":
         return False
-    return hasattr(rows, "columns") or hasattr(rows, "column_names")
+    kind = type(rows)  # the object itself may look at its data to say what its columns are
+    return hasattr(kind, "columns") or hasattr(kind, "column_names")
 
 
 def narwhals() -> Any:

@@ -1,0 +1,170 @@
+"""Tables: frames in and out, files, and what people see."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pydantic import BaseModel
+
+from fastroai.errors import ConfigurationError
+from fastroai.functions import compute, contract
+from fastroai.store import MemoryRunStore
+
+FRAMES: dict[str, Any] = {
+    "pandas": lambda rows: pd.DataFrame(rows),
+    "polars": lambda rows: pl.DataFrame(rows),
+    "polars, lazy": lambda rows: pl.LazyFrame(rows),
+    "pyarrow": lambda rows: pa.Table.from_pylist(rows),
+}
+
+
+@contract
+class Scored(BaseModel):
+    label: str
+    score: float | None
+    tags: list[str] = []
+
+
+@compute
+async def score(text: str | None, weight: float | None = 1.0) -> Scored:
+    if text == "bad":
+        raise ValueError("no good")
+    return Scored(label=(text or "none").upper(), score=weight, tags=["a", "b"])
+
+
+ROWS: list[dict[str, Any]] = [
+    {"text": "one", "weight": 1.5, "id": 7},
+    {"text": None, "weight": None, "id": 8},
+    {"text": "bad", "weight": 2.0, "id": 9},
+]
+
+
+@pytest.mark.parametrize("library", FRAMES)
+@pytest.mark.parametrize("store", [None, MemoryRunStore()])
+async def test_frames_go_in_and_come_out(library: str, store: Any) -> None:
+    table = await score.map(FRAMES[library](ROWS), store=store, key="id")
+    assert [row.inputs for row in table] == [
+        {"text": "one", "weight": 1.5},
+        {"text": None, "weight": None},
+        {"text": "bad", "weight": 2.0},
+    ]
+    assert [row.key for row in table] == ["7", "8", "9"]
+    for backend in ("pandas", "polars", "pyarrow"):
+        frame = table.frame(backend)
+        columns = [*frame.column_names] if backend == "pyarrow" else [*frame.columns]
+        assert columns[:7] == ["row", "key", "text", "weight", "label", "score", "tags"]
+        assert type(frame).__module__.startswith(backend)
+    records = table.arrow().to_pylist()
+    assert [record["label"] for record in records] == ["ONE", "NONE", None]
+    assert "no good" in records[2]["error"]
+    assert records[0]["cost_usd"] == Decimal(0)
+
+
+async def test_a_frame_comes_out_of_the_library_that_it_came_from() -> None:
+    assert isinstance((await score.map(pl.DataFrame(ROWS[:1]))).frame(), pl.DataFrame)
+    assert isinstance((await score.map(pd.DataFrame(ROWS[:1]))).frame(), pd.DataFrame)
+
+
+async def test_what_is_not_there_in_pandas_is_none_and_a_nan_of_polars_stays() -> None:
+    frame = pd.DataFrame({"text": ["a", None, pd.NA], "weight": [float("nan"), 1.0, 2.0]})
+    table = await score.map(frame)
+    assert [row.inputs["text"] for row in table] == ["a", None, None]
+    assert table[0].inputs["weight"] is None
+    [row] = await score.map(pl.DataFrame({"text": ["a"], "weight": [math.nan]}))
+    assert row.output is not None
+    assert math.isnan(row.output.score)
+
+
+async def test_a_frame_without_a_column_is_refused_before_anything_is_asked() -> None:
+    with pytest.raises(ConfigurationError, match=r"column 'text', which 'score' needs.*'txt'"):
+        await score.map(pd.DataFrame({"txt": ["a"]}))
+    with pytest.raises(ConfigurationError, match="a column of the frame"):
+        await score.map(pl.DataFrame(ROWS), key="nr")
+
+
+async def test_a_frame_that_changes_under_the_run_is_read_as_it_was() -> None:
+    frame = pd.DataFrame({"text": ["a", "b", "c"]})
+
+    async def change(event: object) -> None:
+        frame["text"] = "changed"
+        frame.drop(index=frame.index, inplace=True)
+
+    table = await score.map(frame, concurrency=1, on_event=change)
+    assert [row.inputs["text"] for row in table] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("store", [None, MemoryRunStore()])
+async def test_files_have_whole_lines_at_once_and_are_in_order_at_the_end(tmp_path: Path, store: Any) -> None:
+    path, seen = tmp_path / "rows.jsonl", list[list[int]]()
+
+    def look(event: object) -> None:
+        text = path.read_text(encoding="utf-8")
+        assert not text or text.endswith("\n")
+        seen.append([json.loads(line)["row"] for line in text.splitlines()])
+
+    table = await score.map(ROWS, store=store, run_id="r", write_to=path, on_event=look, concurrency=1)
+    assert [0, 1, 2] in seen
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    assert [line["row"] for line in lines] == [0, 1, 2]
+    assert lines[0]["tags"] == ["a", "b"]
+    assert [line["label"] for line in lines] == [record["label"] for record in table.records]
+    assert names_in(tmp_path) == ["rows.jsonl"]
+
+
+async def test_csv_and_parquet_have_the_same_rows(tmp_path: Path) -> None:
+    await score.map(ROWS, write_to=tmp_path / "rows.csv")
+    with (tmp_path / "rows.csv").open(encoding="utf-8", newline="") as file:
+        lines = [*csv.DictReader(file)]
+    assert [(line["row"], line["label"], line["tags"]) for line in lines] == [
+        ("0", "ONE", '["a","b"]'),
+        ("1", "NONE", '["a","b"]'),
+        ("2", "", ""),
+    ]
+    await score.map(ROWS, write_to=tmp_path / "rows.parquet")
+    assert pq.read_table(tmp_path / "rows.parquet").column("label").to_pylist() == ["ONE", "NONE", None]
+
+
+async def test_a_file_that_cannot_be_written_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
+    asked: list[object] = []
+    for path, expected in (
+        (tmp_path / "no" / "rows.csv", "a file that can be written"),
+        ("rows.txt", ".csv"),
+    ):
+        with pytest.raises(ConfigurationError, match=expected):
+            await score.map(ROWS, write_to=path, on_event=asked.append)
+    assert not asked
+
+
+async def test_a_table_is_shown_by_its_last_lines_and_its_sum() -> None:
+    table = await score.map([f"text {number}" for number in range(10)])
+    shown = str(table).splitlines()
+    assert shown[0] == "…"
+    assert shown[1].split() == ["5", "text", "5,", "1.0", "→", *shown[1].split()[5:]]
+    assert shown[-1] == table.summary == "10 rows of 'score': finished, $0, 0 requests, 0 + 0 tokens"
+    assert repr(table) == f"<{table.summary}>"
+    assert table[-1].number == 9
+    with pytest.raises(IndexError):
+        table[10]
+
+
+async def test_columns_of_the_output_do_not_hide_those_of_the_inputs() -> None:
+    @compute
+    async def relabel(label: str) -> Scored:
+        return Scored(label="new", score=1.0)
+
+    [record] = (await relabel.map(["old"])).records
+    assert (record["label"], record["output_label"]) == ("old", "new")
+
+
+def names_in(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir()]
