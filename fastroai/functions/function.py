@@ -21,7 +21,7 @@ from fastroai.functions.pending import Pending
 from fastroai.functions.row_target import FunctionRows
 from fastroai.records import CallRecord
 from fastroai.rows.door import EstimateOptions, MapsRows
-from fastroai.rows.source import RowSource
+from fastroai.rows.source import RowSource, inputs_of_row
 from fastroai.rows.target import RowCall, RowTarget
 from fastroai.runtime import current_scope
 from fastroai.steps import BaseStep, PipelineConfig, ResolvedConfig, StepConfig, StepContext
@@ -192,6 +192,15 @@ class Function(BaseStep[Any, OutputT], MapsRows[OutputT], Generic[P, OutputT]):
             ConfigurationError: the function has no such parameter.
         """
         return FunctionCallStep(self, inputs or {}, config or StepConfig())
+
+    def for_items(self) -> BaseStep[Any, OutputT]:
+        """Return the step that `ctx.map` runs: an item has the arguments by name, or is the only one."""
+        return self if "item" in self.signature.parameters else self.as_step(self._arguments_of_item)
+
+    def _arguments_of_item(self, context: StepContext[Any]) -> Mapping[str, object]:
+        item = context.get_input("item")
+        target = self.rows_target()
+        return inputs_of_row(item, target.parameters, None, self.name)
 
     def rows_target(self) -> RowTarget[OutputT]:
         """Return this function as what rows are given to: each row has the arguments of a call."""

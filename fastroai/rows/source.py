@@ -148,24 +148,37 @@ class Rows:
         return str(key)
 
     def _given(self, row: object) -> Mapping[str, object]:
-        inputs, parameters = self._inputs, self._target.parameters
-        if callable(inputs):
-            return inputs(row)
-        if not isinstance(row, Mapping):
-            if inputs:
-                raise TypeError(f"inputs= names columns, but this row is a {type(row).__name__}")
-            return {_only(parameters, self._target.name): row}
-        known: Mapping[str, object] = row
-        if parameters is None:
-            named = inputs or {}
-            left = {name: value for name, value in known.items() if name not in named.values()}
-            return left | {name: _column(row, column, self._target.name) for name, column in named.items()}
-        found: dict[str, object] = {}
-        for name, required in parameters.items():
-            column = name if inputs is None else inputs.get(name, name)
-            if required or column in known or (inputs is not None and name in inputs):
-                found[name] = _column(row, column, self._target.name)
-        return found
+        return inputs_of_row(row, self._target.parameters, self._inputs, self._target.name)
+
+
+def inputs_of_row(
+    row: object, parameters: Mapping[str, bool] | None, inputs: RowInputs | None, name: str
+) -> Mapping[str, object]:
+    """Return the inputs of a row by name.
+
+    `parameters` are those of the target with this name, each with whether it is required.
+
+    Raises:
+        ValueError: a column is missing.
+        TypeError: the row is no mapping, and there are several inputs.
+    """
+    if callable(inputs):
+        return inputs(row)
+    if not isinstance(row, Mapping):
+        if inputs:
+            raise TypeError(f"inputs= names columns, but this row is a {type(row).__name__}")
+        return {_only(parameters, name): row}
+    known: Mapping[str, object] = row
+    if parameters is None:
+        named = inputs or {}
+        left = {column: value for column, value in known.items() if column not in named.values()}
+        return left | {one: _column(row, column, name) for one, column in named.items()}
+    found: dict[str, object] = {}
+    for parameter, required in parameters.items():
+        column = parameter if inputs is None else inputs.get(parameter, parameter)
+        if required or column in known or (inputs is not None and parameter in inputs):
+            found[parameter] = _column(row, column, name)
+    return found
 
 
 class RowUnusable(Exception):

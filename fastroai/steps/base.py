@@ -90,6 +90,10 @@ class BaseStep(ABC, Generic[DepsT_contra, OutputT_co]):
     def execute(self, context: StepContext[DepsT_contra]) -> Awaitable[OutputT_co]:
         """Do the work of the step. Write it as `async def`."""
 
+    def for_items(self) -> BaseStep[DepsT, OutputT]:
+        """Return the step that `ctx.map` runs for each item, which it has as the input `item`."""
+        return self
+
     def declares(self) -> Mapping[str, str]:
         """Return hashes of what is declared for the calls of this step, by name, where it is known.
 

@@ -171,6 +171,7 @@ def map_step(
     """Return a function that runs a step inside of another one, in a scope for each item: a `StepMapper`."""
     if not isinstance(step, BaseStep):
         raise no_agent(step)  # a context runs agents itself
+    step = step.for_items()
     contract, config = bind_contract(step), resolve(step.config, pipeline=context.config.as_defaults())
     reader = data.reader or context.step_id
 

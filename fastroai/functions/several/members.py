@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
+from contextlib import nullcontext
 from typing import Any, Protocol, TypeVar
 
 from fastroai.functions.flow_runs.flow_run import members_were_cancelled
@@ -34,13 +35,20 @@ class Tally(Protocol[T_contra]):
         """Count a member that raised, also after the decision."""
         ...
 
-    def ends_all(self, error: Exception) -> bool:
-        """Return whether an error of a member ends all members."""
+    def ends_all(self, error: Exception, *, is_stop: bool) -> bool:
+        """Return whether an error of a member ends all members.
+
+        It is a stop if it is of the run, or of a budget around the members.
+        """
         ...
 
 
-async def run_members(members: Sequence[Coroutine[Any, Any, T]], tally: Tally[T]) -> None:
+async def run_members(
+    members: Sequence[Coroutine[Any, Any, T]], tally: Tally[T], concurrency: int | None = None
+) -> None:
     """Run coroutines side by side, each in a copy of the context, until all end or the result is decided.
+
+    At most `concurrency` of them run at once.
 
     The member that decides cancels the others at once. A member that waits for a person has not failed: the
     others run to their end, so that their work is on record, and then the wait is raised.
@@ -55,6 +63,7 @@ async def run_members(members: Sequence[Coroutine[Any, Any, T]], tally: Tally[T]
         close_all(members)
         raise no_running_loop()
     scope = current_scope()
+    slots = nullcontext() if concurrency is None else asyncio.Semaphore(concurrency)
     tasks: list[asyncio.Task[None]] = []
     endings: list[BaseException] = []
     halts: list[BaseException] = []
@@ -66,14 +75,17 @@ async def run_members(members: Sequence[Coroutine[Any, Any, T]], tally: Tally[T]
         was_over = False
         current_row.set(number)  # in the context of this task alone
         try:
-            value = await member
+            async with slots:
+                if is_over():
+                    return
+                value = await member
             was_over = is_over()
             tally.came(number, value)
         except BaseException as error:
             was_over = is_over()
             if is_halt(error):
                 halts.append(error)
-            elif isinstance(error, Exception) and not (stops(scope, error) or tally.ends_all(error)):
+            elif isinstance(error, Exception) and not tally.ends_all(error, is_stop=stops(scope, error)):
                 tally.failed(number, error)
             elif not was_over:
                 endings.append(error)

@@ -67,9 +67,9 @@ class Ballot(Generic[T]):
         """See `Tally`."""
         self.errors[member + 1] = error
 
-    def ends_all(self, error: Exception) -> bool:
+    def ends_all(self, error: Exception, *, is_stop: bool) -> bool:
         """See `Tally`. A budget that stops one member stops all; a mistake in code is the same for all."""
-        return isinstance(error, BudgetExceeded | ConfigurationError) or is_fault(error)
+        return is_stop or isinstance(error, BudgetExceeded | ConfigurationError) or is_fault(error)
 
     @property
     def is_decided(self) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Generic, Literal, Never, TypeAlias, overload
 from typing_extensions import TypeVar
 
 from fastroai.contracts.brief import one_line
-from fastroai.errors import ConfigurationError
+from fastroai.errors import BudgetExceeded, ConfigurationError
 from fastroai.functions.configuring import configuration
 from fastroai.functions.declaring.conditions import Conditions, Postcondition
 from fastroai.functions.errors import ParallelFailed, ParallelValidationFailed
@@ -17,7 +17,8 @@ from fastroai.functions.pending import Pending
 from fastroai.functions.several.members import close_all, run_members
 from fastroai.runtime import Scope, current_scope
 from fastroai.runtime.concurrency.wakeup import running_loop
-from fastroai.runtime.retrying.failures import note_failed_beside
+from fastroai.runtime.options import check_count
+from fastroai.runtime.retrying.failures import leaves, note_failed_beside
 
 T = TypeVar("T")
 T1 = TypeVar("T1", default=Never)
@@ -68,11 +69,22 @@ Outcome: TypeAlias = Success[T] | Failure
 
 @overload
 def parallel(
-    a: Call[T1], /, *, require: Literal["all"] = "all", validate: Check[tuple[T1]] = None
+    a: Call[T1],
+    /,
+    *,
+    require: Literal["all"] = "all",
+    validate: Check[tuple[T1]] = None,
+    concurrency: int | None = None,
 ) -> Pending[tuple[T1]]: ...
 @overload
 def parallel(
-    a: Call[T1], b: Call[T2], /, *, require: Literal["all"] = "all", validate: Check[tuple[T1, T2]] = None
+    a: Call[T1],
+    b: Call[T2],
+    /,
+    *,
+    require: Literal["all"] = "all",
+    validate: Check[tuple[T1, T2]] = None,
+    concurrency: int | None = None,
 ) -> Pending[tuple[T1, T2]]: ...
 @overload
 def parallel(
@@ -83,6 +95,7 @@ def parallel(
     *,
     require: Literal["all"] = "all",
     validate: Check[tuple[T1, T2, T3]] = None,
+    concurrency: int | None = None,
 ) -> Pending[tuple[T1, T2, T3]]: ...
 @overload
 def parallel(
@@ -94,6 +107,7 @@ def parallel(
     *,
     require: Literal["all"] = "all",
     validate: Check[tuple[T1, T2, T3, T4]] = None,
+    concurrency: int | None = None,
 ) -> Pending[tuple[T1, T2, T3, T4]]: ...
 @overload
 def parallel(
@@ -106,6 +120,7 @@ def parallel(
     *,
     require: Literal["all"] = "all",
     validate: Check[tuple[T1, T2, T3, T4, T5]] = None,
+    concurrency: int | None = None,
 ) -> Pending[tuple[T1, T2, T3, T4, T5]]: ...
 @overload
 def parallel(
@@ -119,6 +134,7 @@ def parallel(
     *,
     require: Literal["all"] = "all",
     validate: Check[tuple[T1, T2, T3, T4, T5, T6]] = None,
+    concurrency: int | None = None,
 ) -> Pending[tuple[T1, T2, T3, T4, T5, T6]]: ...
 @overload
 def parallel(
@@ -133,6 +149,7 @@ def parallel(
     *,
     require: Literal["all"] = "all",
     validate: Check[tuple[T1, T2, T3, T4, T5, T6, T7]] = None,
+    concurrency: int | None = None,
 ) -> Pending[tuple[T1, T2, T3, T4, T5, T6, T7]]: ...
 @overload
 def parallel(
@@ -148,6 +165,7 @@ def parallel(
     *,
     require: Literal["all"] = "all",
     validate: Check[tuple[T1, T2, T3, T4, T5, T6, T7, T8]] = None,
+    concurrency: int | None = None,
 ) -> Pending[tuple[T1, T2, T3, T4, T5, T6, T7, T8]]: ...
 @overload
 def parallel(
@@ -164,6 +182,7 @@ def parallel(
     *,
     require: Literal["all"] = "all",
     validate: Check[tuple[T1, T2, T3, T4, T5, T6, T7, T8, T9]] = None,
+    concurrency: int | None = None,
 ) -> Pending[tuple[T1, T2, T3, T4, T5, T6, T7, T8, T9]]: ...
 @overload
 def parallel(
@@ -181,10 +200,16 @@ def parallel(
     *,
     require: Literal["all"] = "all",
     validate: Check[tuple[T1, T2, T3, T4, T5, T6, T7, T8, T9, T10]] = None,
+    concurrency: int | None = None,
 ) -> Pending[tuple[T1, T2, T3, T4, T5, T6, T7, T8, T9, T10]]: ...
 @overload
 def parallel(
-    a: Call[T1], /, *, require: Literal[0], validate: Check[tuple[Outcome[T1]]] = None
+    a: Call[T1],
+    /,
+    *,
+    require: Literal[0],
+    validate: Check[tuple[Outcome[T1]]] = None,
+    concurrency: int | None = None,
 ) -> Pending[tuple[Outcome[T1]]]: ...
 @overload
 def parallel(
@@ -194,6 +219,7 @@ def parallel(
     *,
     require: Literal[0],
     validate: Check[tuple[Outcome[T1], Outcome[T2]]] = None,
+    concurrency: int | None = None,
 ) -> Pending[tuple[Outcome[T1], Outcome[T2]]]: ...
 @overload
 def parallel(
@@ -204,6 +230,7 @@ def parallel(
     *,
     require: Literal[0],
     validate: Check[tuple[Outcome[T1], Outcome[T2], Outcome[T3]]] = None,
+    concurrency: int | None = None,
 ) -> Pending[tuple[Outcome[T1], Outcome[T2], Outcome[T3]]]: ...
 @overload
 def parallel(
@@ -215,6 +242,7 @@ def parallel(
     *,
     require: Literal[0],
     validate: Check[tuple[Outcome[T1], Outcome[T2], Outcome[T3], Outcome[T4]]] = None,
+    concurrency: int | None = None,
 ) -> Pending[tuple[Outcome[T1], Outcome[T2], Outcome[T3], Outcome[T4]]]: ...
 @overload
 def parallel(
@@ -227,6 +255,7 @@ def parallel(
     *,
     require: Literal[0],
     validate: Check[tuple[Outcome[T1], Outcome[T2], Outcome[T3], Outcome[T4], Outcome[T5]]] = None,
+    concurrency: int | None = None,
 ) -> Pending[tuple[Outcome[T1], Outcome[T2], Outcome[T3], Outcome[T4], Outcome[T5]]]: ...
 @overload
 def parallel(
@@ -242,6 +271,7 @@ def parallel(
     validate: Check[
         tuple[Outcome[T1], Outcome[T2], Outcome[T3], Outcome[T4], Outcome[T5], Outcome[T6]]
     ] = None,
+    concurrency: int | None = None,
 ) -> Pending[tuple[Outcome[T1], Outcome[T2], Outcome[T3], Outcome[T4], Outcome[T5], Outcome[T6]]]: ...
 @overload
 def parallel(
@@ -258,6 +288,7 @@ def parallel(
     validate: Check[
         tuple[Outcome[T1], Outcome[T2], Outcome[T3], Outcome[T4], Outcome[T5], Outcome[T6], Outcome[T7]]
     ] = None,
+    concurrency: int | None = None,
 ) -> Pending[
     tuple[Outcome[T1], Outcome[T2], Outcome[T3], Outcome[T4], Outcome[T5], Outcome[T6], Outcome[T7]]
 ]: ...
@@ -286,6 +317,7 @@ def parallel(
             Outcome[T8],
         ]
     ] = None,
+    concurrency: int | None = None,
 ) -> Pending[
     tuple[
         Outcome[T1], Outcome[T2], Outcome[T3], Outcome[T4], Outcome[T5], Outcome[T6], Outcome[T7], Outcome[T8]
@@ -318,6 +350,7 @@ def parallel(
             Outcome[T9],
         ]
     ] = None,
+    concurrency: int | None = None,
 ) -> Pending[
     tuple[
         Outcome[T1],
@@ -360,6 +393,7 @@ def parallel(
             Outcome[T10],
         ]
     ] = None,
+    concurrency: int | None = None,
 ) -> Pending[
     tuple[
         Outcome[T1],
@@ -376,7 +410,10 @@ def parallel(
 ]: ...
 @overload
 def parallel(
-    *coroutines: Call[T], require: Literal[0], validate: Check[tuple[Outcome[T], ...]] = None
+    *coroutines: Call[T],
+    require: Literal[0],
+    validate: Check[tuple[Outcome[T], ...]] = None,
+    concurrency: int | None = None,
 ) -> Pending[tuple[Outcome[T], ...]]: ...
 @overload
 def parallel(
@@ -394,13 +431,20 @@ def parallel(
     *,
     require: Literal["any"] | int,
     validate: Check[tuple[T1 | T2 | T3 | T4 | T5 | T6 | T7 | T8 | T9 | T10, ...]] = None,
+    concurrency: int | None = None,
 ) -> Pending[tuple[T1 | T2 | T3 | T4 | T5 | T6 | T7 | T8 | T9 | T10, ...]]: ...
 @overload
 def parallel(
-    *coroutines: Call[T], require: Require = "all", validate: Check[tuple[T, ...]] = None
+    *coroutines: Call[T],
+    require: Require = "all",
+    validate: Check[tuple[T, ...]] = None,
+    concurrency: int | None = None,
 ) -> Pending[tuple[T, ...]]: ...
 def parallel(
-    *coroutines: Call[Any], require: Require = "all", validate: Check[Any] = None
+    *coroutines: Call[Any],
+    require: Require = "all",
+    validate: Check[Any] = None,
+    concurrency: int | None = None,
 ) -> Pending[tuple[Any, ...]]:
     """Await several coroutines side by side, until enough of them have succeeded, or no longer can.
 
@@ -414,8 +458,11 @@ def parallel(
     `Failure`, in the order of the coroutines, and all run to their end. Coroutines that are no longer needed
     are cancelled, and have ended when this returns.
 
+    `concurrency` is the most coroutines that run at once; the others wait for their turn, in order.
+
     A stop of a budget or of the run, or a cancellation, ends all. If the own budget of a function stops it,
-    that is a failure of that call alone.
+    that is a failure of that call alone. With `require=0`, a budget around them is, too: what was paid for
+    before it was used up is returned, and each of the others is a `Failure`.
 
     `validate` takes the tuple of results. It is like `ensure` of a function: a lambda that is true, or a
     function that returns True or False, or raises AssertionError or ValueError.
@@ -429,6 +476,7 @@ def parallel(
     try:
         _check_coroutines(coroutines)
         required = _required(require, len(coroutines))
+        check_count("concurrency", concurrency, least=1)
         validation = _Validation(validate)
     except ConfigurationError:
         close_all(coroutines)
@@ -443,7 +491,7 @@ def parallel(
 
     async def inside() -> tuple[Any, ...]:
         tally: _Tally[Any] = _Tally(len(coroutines), required)
-        await run_members(coroutines, tally)
+        await run_members(coroutines, tally, concurrency)
         results = tally.all_results() if require == "all" else tally.results()
         if violations := validation.violations(results):
             raise ParallelValidationFailed(tuple(violations), results)
@@ -549,9 +597,10 @@ class _Tally(Generic[T]):
     def failed(self, member: int, error: Exception) -> None:
         self._errors[member] = error
 
-    def ends_all(self, error: Exception) -> bool:
-        """See `Tally`. The failure of a coroutine does not end the others."""
-        return False
+    def ends_all(self, error: Exception, *, is_stop: bool) -> bool:
+        """See `Tally`. If no success is required, a budget that is used up leaves those that came before."""
+        is_budget = any(isinstance(leaf, BudgetExceeded) for leaf in leaves(error))
+        return is_stop and not (self._required == 0 and is_budget)
 
     def all_results(self) -> tuple[T, ...]:
         """Return every result in the order of the members. Raises the first failure."""

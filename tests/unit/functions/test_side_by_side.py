@@ -292,8 +292,13 @@ async def test_a_stop_of_a_budget_around_ends_all_and_that_of_a_member_is_its_fa
     async with Scope("step", "flow", parent=None) as scope:
         stopped = TokenBudgetExceeded(10, 10, scope_path=scope.path)
         with pytest.raises(TokenBudgetExceeded):
-            await parallel(one("a", 1, stopped), one("b", 3), require=0)
+            await parallel(one("a", 1, stopped), one("b", 3), require=1)
         assert one.told[2:] == ["b is cancelled"]
+        # If no success is required, those before the budget was used up are kept.
+        assert await parallel(one("a", 1, stopped), one("b", 3), require=0) == (
+            Failure(stopped),
+            Success("b"),
+        )
         own = TokenBudgetExceeded(10, 10, scope_path=(*scope.path, "classify"))
         assert await parallel(one("a", 1, own), one("b", 3), require=0) == (Failure(own), Success("b"))
 

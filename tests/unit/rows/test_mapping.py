@@ -14,7 +14,7 @@ from support.typed_functions import Sentiment, listed_costs, sentiment
 from fastroai import Budget, Pipeline, StepContext, flow, step
 from fastroai.agent import FastroAgent
 from fastroai.errors import CallChangedError, ConfigurationError, CostBudgetExceeded, RunExists
-from fastroai.functions import compute, infer
+from fastroai.functions import compute, infer, parallel
 from fastroai.graphs import Graph
 from fastroai.rows import RowEnded, RowFailed, RowGivenBack, RowTable
 from fastroai.runtime import budget_scope
@@ -531,3 +531,51 @@ class TestEstimates:
     async def test_rows_that_cannot_be_asked_cost_nothing(self, classify: Any) -> None:
         quote = await classify.estimate(rows=[{"txt": "x"}])
         assert quote.upper_usd == 0
+
+
+class TestOtherWays:
+    async def test_ctx_map_gives_a_function_its_arguments(self, classify: Any) -> None:
+        @compute
+        async def joined(text: str, mark: str = "!") -> str:
+            return text + mark
+
+        @step
+        async def several(ctx: StepContext[Any]) -> list[str]:
+            one = await ctx.map(joined, ["a", "b"])
+            return one + await ctx.map(joined, [{"text": "c", "mark": "?"}, {"text": "d"}])
+
+        result = await Pipeline("several", {"several": several}).execute()
+        assert result.output == ["a!", "b!", "c?", "d!"]
+
+    async def test_parallel_runs_no_more_at_once_than_its_limit(self) -> None:
+        running, most = 0, 0
+
+        async def one(number: int) -> int:
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            await asyncio.sleep(0)
+            running -= 1
+            return number
+
+        results = await parallel(*[one(number) for number in range(10)], concurrency=3)
+        assert (results, most) == (tuple(range(10)), 3)
+        with pytest.raises(ConfigurationError, match="concurrency"):
+            await parallel(one(1), concurrency=0)
+
+    async def test_parallel_without_a_required_success_keeps_what_was_paid_when_a_budget_ends(
+        self, model_server: ModelServer
+    ) -> None:
+        model_server.rule(None, sentiment())
+        classify = classifier(model_server)
+        one = (await classify.map(["text 0"])).cost_usd
+        async with budget_scope(Budget(usd=one * 20)):
+            outcomes = await parallel(
+                *[classify(f"text {number}") for number in range(40)], require=0, concurrency=2
+            )
+        good = [outcome for outcome in outcomes if outcome.ok]
+        assert 0 < len(good) < 40
+        assert all(isinstance(one.error, CostBudgetExceeded) for one in outcomes if not one.ok)
+        with pytest.raises(CostBudgetExceeded):
+            async with budget_scope(Budget(usd="0.000001")):
+                await parallel(classify("a"), classify("b"))
