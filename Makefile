@@ -14,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE =
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tickets desk view browser test quick check lint types types-pyright unit coverage single core test-pythons test-versions money lock bench docs pictures format fuzz stress kill-sweep faults chaos web-soak viewer-soak endurance power-loss promises record clean
+.PHONY: help demo tickets desk view browser test quick check lint types types-pyright unit coverage single core test-pythons test-versions money lock bench docs pictures format fuzz stress kill-sweep faults chaos web-soak viewer-soak row-kills endurance power-loss promises record clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -151,6 +151,12 @@ stress: $(VENV)/dev.stamp ## the tests of time, threads and processes 20 times, 
 
 kill-sweep: $(VENV)/dev.stamp ## runs killed at every write of every store and every scenario, and at random; workflow servers after every call; TIMES=2 for twice as many
 	FASTROAI_KILL_SWEEP=$(or $(TIMES),1) $(BIN)/python -m pytest tests/durability/test_kill_sweep.py tests/workflows tests/graphs/test_scenarios.py -o timeout=0 -q -n auto
+
+row-kills: $(VENV)/dev.stamp ## 200 rows of functions, agents and pipelines, killed 100 times; 20,000 rows, killed half-way; takes an hour
+	FASTROAI_TEST_ROWS=200 FASTROAI_TEST_ROW_KILLS=100 $(BIN)/python -m pytest tests/durability/test_rows_killed.py -o timeout=0 -q -n auto
+	rm -rf build/rows && mkdir -p build/rows
+	-$(BIN)/python tests/durability/many_rows.py build/rows/many.db 20000 kill
+	$(BIN)/python tests/durability/many_rows.py build/rows/many.db 20000
 
 faults: $(VENV)/dev.stamp ## runs whose store fails at every call, in every way, and hosts cut off from theirs at every write
 	FASTROAI_FAULTS=1 $(BIN)/python -m pytest -o timeout=0 -q -n auto \

@@ -77,8 +77,10 @@ class RowRun(Generic[T]):
         self._backend = backend_of(rows)
         self._rows = Rows(rows, target, options.inputs, options.key, options.only)
         self._machine = RowMachine(on_error=options.on_error, on_changed=options.on_changed)
+        self._name = f"{target.name}.map"
+        """The name of the run. It is not that of a pipeline, whose `recover` would take the run up."""
         self._definition: dict[str, JsonValue] = {
-            "name": target.name,
+            "name": self._name,
             "kind": "rows",
             "of": target.kind,
             "declares": dict(target.declares()),
@@ -94,9 +96,7 @@ class RowRun(Generic[T]):
         """
         target = self._target
         request = await self._opened()
-        execution = Execution(
-            "rows", target.name, PipelineConfig(), None, RunHooks(), None, self._no_estimate
-        )
+        execution = Execution("rows", self._name, PipelineConfig(), None, RunHooks(), None, self._no_estimate)
         scope = execution.scope(request)
         runner: RowRunner | None = None
         file = None if self._options.write_to is None else RowFile(self._options.write_to, target)
@@ -184,7 +184,7 @@ class RowRun(Generic[T]):
         self._known = Known(True, record.positions, record.interrupted, children)
         self._spent_before, self._spending_before = record.usage, record.spending
         resumed = RunResumed(
-            part=Part(header.run_id, self._target.name, (self._target.name,)),
+            part=Part(header.run_id, self._name, (self._name,)),
             definition=self._definition if memo.definition != self._definition else None,
             inputs=keeper.stored(self._facts_about_rows()),
             budgets=keeper.budgets,
@@ -210,7 +210,7 @@ class RowRun(Generic[T]):
     def _check_is_same(self, fact: object, status: str) -> None:
         definition = fact.definition if isinstance(fact, RunStarted) else None
         known = definition if isinstance(definition, dict) else {}
-        if known.get("kind") != "rows" or known.get("name") != self._target.name:
+        if known.get("kind") != "rows" or known.get("name") != self._name:
             assert self._request.run_id is not None
             raise RunExists(self._request.run_id, status)
 

@@ -275,7 +275,8 @@ class RowRunner:
         """Return the id of the run of a row, if the store keeps it. Another question is another run."""
         if self._run is None or not self._target.makes_runs or row.error is not None:
             return ""
-        return f"{self._run.run_id[:180]}-row-{digest(row.key, row.asked, self._declared)}"
+        question = digest(row.asked, self._declared)
+        return f"{self._run.run_id[:160]}-row-{scope_key(row.key)}-{question}"
 
     async def _begun(self, row: ReadRow, child: str) -> None:
         """Put on record that the run of a row begins, so that nothing that it spends is ever lost."""

@@ -18,7 +18,7 @@ class QualityOnRecord:
     def __init__(self, entries: Iterable[facts.Fact] = ()) -> None:
         """Read the facts of a log from its beginning."""
         self._failed: set[str] = set()
-        """Outermost steps whose last attempt failed."""
+        """Outermost steps whose last attempt failed, and other parts of the run that did."""
         self._is_degraded = False
         for entry in entries:
             self.read(entry)
@@ -26,6 +26,8 @@ class QualityOnRecord:
     def read(self, entry: facts.Fact) -> None:
         """Read the next fact."""
         if not isinstance(entry, facts.StepEnds):
+            if isinstance(entry, facts.PlanFact) and isinstance(entry, facts.Ends):
+                self._note(entry.about[-1], entry.outcome == "failed")
             return
         if isinstance(entry, facts.StepFailed):
             if attempt_around(entry.place) is None:
@@ -34,6 +36,13 @@ class QualityOnRecord:
             self._failed.discard(entry.place)
         if isinstance(entry, facts.StepFinished) and entry.degraded:
             self._is_degraded = True
+
+    def _note(self, part: str, has_failed: bool) -> None:
+        """Note how a part of the run that is no step ended last, such as a row of a table."""
+        if has_failed:
+            self._failed.add(part)
+        else:
+            self._failed.discard(part)
 
     def quality(self, records: Iterable[RequestRecord]) -> Quality:
         """Return the quality of the run, which has finished and has these records of spending."""

@@ -98,7 +98,7 @@ class SpendingOnRecord:
 
     @property
     def records(self) -> list[RequestRecord]:
-        """What was spent, as far as is known by now. Of what was folded, it has one doubtful record at most."""
+        """What was spent, as far as is known by now; of what was folded, one doubtful record at most."""
         return [*self._doubtful, *(charge.record for charge in self._charges)]
 
     def fold(self) -> None:
