@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -136,7 +136,7 @@ class RowRun(Generic[T]):
             check_run_id(request.run_id)
         store = store_of(self._given_store, config.store) if run_of(current_scope()) is None else None
         if store is None:
-            return request
+            return replace(request, inputs=self._facts_about_rows())
         keeper = request.labelling(self._keeper(store, config))
         run_id = request.run_id or uuid.uuid4().hex
         try:
@@ -205,7 +205,9 @@ class RowRun(Generic[T]):
 
         signal = await last_signal(store, header)
         labels = Labels(header.tags, header.tenant)
-        return Opening(header.run_id, {}, open_run, memo.seconds, signal, False, labels, memo)
+        return Opening(
+            header.run_id, self._facts_about_rows(), open_run, memo.seconds, signal, False, labels, memo
+        )
 
     def _check_is_same(self, fact: object, status: str) -> None:
         definition = fact.definition if isinstance(fact, RunStarted) else None

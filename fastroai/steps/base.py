@@ -90,7 +90,7 @@ class BaseStep(ABC, Generic[DepsT_contra, OutputT_co]):
     def execute(self, context: StepContext[DepsT_contra]) -> Awaitable[OutputT_co]:
         """Do the work of the step. Write it as `async def`."""
 
-    def for_items(self) -> BaseStep[DepsT, OutputT]:
+    def for_items(self) -> BaseStep[DepsT_contra, OutputT_co]:
         """Return the step that `ctx.map` runs for each item, which it has as the input `item`."""
         return self
 

@@ -40,8 +40,10 @@ async def read_page(
 
     Of a store that reads no pages, all values after the position are read, and the others are thrown away.
     """
-    paged = reads_pages(store)
-    found = await (store.read(key, after=after, limit=limit) if paged else store.read(key, after=after))
+    if reads_pages(store):
+        found = await store.read(key, after=after, limit=limit)
+    else:
+        found = await store.read(key, after=after)
     return found.values[:limit], found.revision
 
 

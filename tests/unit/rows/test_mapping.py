@@ -16,9 +16,9 @@ from fastroai.agent import FastroAgent
 from fastroai.errors import CallChangedError, ConfigurationError, CostBudgetExceeded, RunExists
 from fastroai.functions import compute, infer, parallel
 from fastroai.graphs import Graph
-from fastroai.rows import RowEnded, RowFailed, RowGivenBack, RowTable
+from fastroai.rows import RowEnded, RowFailed, RowGivenBack, RowProgress, RowTable
 from fastroai.runtime import budget_scope
-from fastroai.store import MemoryRunStore, SQLiteRunStore
+from fastroai.store import MemoryRunStore, RunHistory, SQLiteRunStore
 from fastroai.testing import Fault, ModelServer, Reply
 
 MODEL = "openai:gpt-5-mini"
@@ -579,3 +579,47 @@ class TestOtherWays:
         with pytest.raises(CostBudgetExceeded):
             async with budget_scope(Budget(usd="0.000001")):
                 await parallel(classify("a"), classify("b"))
+
+
+class TestProgress:
+    async def test_progress_counts_rows_live_and_from_the_log(self, model_server: ModelServer) -> None:
+        model_server.rule(lambda request: "bad" in request.prompt, Reply(fault=Fault.status(400)))
+        model_server.rule(None, sentiment())
+        classify, store = classifier(model_server), MemoryRunStore()
+        progress = RowProgress()
+        table = await classify.map(["a", "b", "bad"], store=store, run_id="r", on_event=progress)
+        assert (progress.total, progress.done, progress.failed) == (3, 2, 1)
+        assert (progress.status, progress.cost_usd) == ("finished", table.cost_usd)
+        assert progress.rows_per_second is not None
+        assert progress.seconds_left == 0
+        followed = RowProgress()
+        for fact in (await RunHistory(store).trace("r")).entries:
+            followed(fact)
+        assert (followed.total, followed.done, followed.failed, followed.status) == (3, 2, 1, "finished")
+        again = RowProgress()
+        await classify.map(iter(["a", "b", "bad"]), store=store, run_id="r", on_event=again)
+        assert (again.total, again.done, again.given_back, again.failed) == (None, 2, 2, 1)
+        assert again.seconds_left is None
+
+    async def test_a_pause_lets_the_rows_that_are_asked_end_and_the_run_goes_on_later(
+        self, model_server: ModelServer
+    ) -> None:
+        model_server.rule(None, sentiment())
+        classify, store = classifier(model_server), MemoryRunStore()
+        rows = [f"text {number}" for number in range(200)]
+
+        async def pause(event: object) -> None:
+            if isinstance(event, RowEnded) and event.number == 3:
+                await RunHistory(store).pause("r")
+
+        table = await classify.map(rows, store=store, run_id="r", on_event=pause, concurrency=2)
+        assert (table.status, table.reason_code) == ("paused", "pause_requested")
+        assert 4 <= len(table) < 200
+        assert all(row.ok for row in table)
+        asked = len(model_server.ledger.entries)
+        assert asked == len(table)
+        summary = await RunHistory(store).summary("r")
+        assert (summary.status, summary.pipeline) == ("paused", "classify.map")
+        table = await classify.map(rows[:50], store=store, run_id="r")
+        assert len(table) == 50
+        assert len(model_server.ledger.entries) == max(50, asked)
