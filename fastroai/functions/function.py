@@ -209,7 +209,7 @@ class Function(BaseStep[Any, OutputT], MapsRows[OutputT], Generic[P, OutputT]):
             kind=self.kind,
             signature=self.signature,
             returns=self._returns,
-            required=self._required,
+            parameters={name: name in self._required for name in self.signature.parameters},
             perform=self._performed_for_row,
             declares=self.declares,
             estimate=self._quoted_with,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 from pydantic import JsonValue
@@ -28,16 +27,12 @@ class FunctionRows(Generic[T]):
     kind: str
     signature: Signature
     returns: Annotation
-    required: tuple[str, ...]
+    parameters: Mapping[str, bool]
+    """The parameters, each with whether it has no default."""
     perform: Callable[[Mapping[str, Any], RowCall], Awaitable[T]]
     """Function that makes a call with bound arguments."""
     declares: Callable[[], Mapping[str, str]]
     estimate: Callable[[Mapping[str, Any]], Awaitable[Quote]]
-
-    @cached_property
-    def parameters(self) -> Mapping[str, bool]:
-        """The parameters, each with whether it has no default."""
-        return {name: name in self.required for name in self.signature.parameters}
 
     @property
     def makes_runs(self) -> bool:

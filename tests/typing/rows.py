@@ -52,6 +52,6 @@ async def tables() -> None:
 
 
 async def mistakes() -> None:
-    await classify.map(["a"], on_error="continue")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    await classify.map(3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    await classify.map(["a"], retry=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    await classify.map(["a"], on_error="continue")  # type: ignore[arg-type]
+    await classify.map(3)  # type: ignore[arg-type]
+    await classify.map(["a"], retry=3)  # type: ignore[call-arg]

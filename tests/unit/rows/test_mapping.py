@@ -365,7 +365,7 @@ class TestResuming:
         agent, day = FastroAgent(model_server.model(MODEL), name="dated"), 1
         store = MemoryRunStore()
 
-        @agent.agent.instructions  # type: ignore[attr-defined]
+        @agent.agent.instructions
         def today() -> str:
             return f"Today is day {day}"
 

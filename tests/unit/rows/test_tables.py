@@ -82,6 +82,7 @@ async def test_what_is_not_there_in_pandas_is_none_and_a_nan_of_polars_stays() -
     assert table[0].inputs["weight"] is None
     [row] = await score.map(pl.DataFrame({"text": ["a"], "weight": [math.nan]}))
     assert row.output is not None
+    assert row.output.score is not None
     assert math.isnan(row.output.score)
 
 
