@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from fastroai.rows.facts import Resumption as Resumption
     from fastroai.rows.facts import RowEnded as RowEnded
     from fastroai.rows.facts import RowGivenBack as RowGivenBack
+    from fastroai.rows.facts import RowStarted as RowStarted
     from fastroai.rows.progress import RowProgress as RowProgress
     from fastroai.rows.table import Row as Row
     from fastroai.rows.table import RowTable as RowTable
@@ -18,7 +19,7 @@ if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getatt
         __name__,
         {
             ".errors": ("RowFailed",),
-            ".facts": ("RowEnded",),
+            ".facts": ("RowEnded", "RowStarted"),
             ".progress": ("RowProgress",),
             ".table": ("RowTable",),
         },

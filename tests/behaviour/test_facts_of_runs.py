@@ -439,7 +439,7 @@ async def test_a_run_that_a_budget_stops_says_which_budget(kind: str) -> None:
 
 
 def test_every_fact_has_a_public_name() -> None:
-    public = {*pipelines.__all__, *graphs.__all__, *workflows.__all__}
+    public = {*pipelines.__all__, *graphs.__all__, *workflows.__all__, *rows.__all__}
     assert {fact.__name__ for fact in FACTS} < public
 
 
