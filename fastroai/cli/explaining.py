@@ -7,7 +7,9 @@ import inspect
 from importlib import import_module
 from typing import Final
 
-_PACKAGES: Final = ("fastroai.errors", "fastroai.functions", "fastroai.graphs", "fastroai.workflows")
+_PACKAGES: Final = (
+    *("fastroai.errors", "fastroai.functions", "fastroai.graphs", "fastroai.rows", "fastroai.workflows"),
+)
 
 
 def explained(name: str) -> str | None:

@@ -17,7 +17,7 @@ from pydantic_core import to_json
 
 from fastroai.errors import ConfigurationError, MissingExtraError
 from fastroai.rows.facts import RowEnded
-from fastroai.rows.table import Row, RowTable, columns_of
+from fastroai.rows.table import Row, RowTable, columns_of, row_of
 from fastroai.rows.target import RowTarget
 
 _FORMATS: Final = (".csv", ".jsonl", ".parquet")
@@ -47,20 +47,8 @@ class RowFile:
 
     async def add(self, read: Callable[[JsonValue], object] | None, end: RowEnded) -> None:
         """Write a row that has ended. `read` makes an output of the JSON of a run on record."""
-        output = end.output if read is None or end.failure is not None else read(end.output)
-        row: Row[Any] = Row(
-            number=end.number,
-            key=end.key,
-            inputs=end.inputs,
-            output=output,
-            failure=end.failure,
-            usage=end.usage,
-            attempts=end.attempts,
-            cached=end.is_cached,
-            duration_ms=end.duration_ms,
-        )
         if self._format != ".parquet":
-            self._write(self._file, row)
+            self._write(self._file, row_of(end, read))
             self._file.flush()
 
     async def put_in_order(self, table: RowTable[Any]) -> None:

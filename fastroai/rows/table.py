@@ -293,23 +293,23 @@ class RowTable(Generic[OutputT]):
     # --- parts ---
 
     async def _rows(self, numbers: Sequence[int]) -> list[Row[OutputT]]:
-        return [self._row(end) for end in await self._lines.read(numbers)]
+        return [row_of(end, self._read) for end in await self._lines.read(numbers)]
 
-    def _row(self, end: RowEnded) -> Row[OutputT]:
-        output: Any = end.output
-        if self._read is not None and end.failure is None:
-            output = self._read(output)
-        return Row(
-            number=end.number,
-            key=end.key,
-            inputs=end.inputs,
-            output=output,
-            failure=end.failure,
-            usage=end.usage,
-            attempts=end.attempts,
-            cached=end.is_cached,
-            duration_ms=end.duration_ms,
-        )
+
+def row_of(end: RowEnded, read: Callable[[JsonValue], object] | None) -> Row[Any]:
+    """Return the line for the end of a row. `read` makes an output of the JSON that a store has."""
+    output: Any = end.output if read is None or end.failure is not None else read(end.output)
+    return Row(
+        number=end.number,
+        key=end.key,
+        inputs=end.inputs,
+        output=output,
+        failure=end.failure,
+        usage=end.usage,
+        attempts=end.attempts,
+        cached=end.is_cached,
+        duration_ms=end.duration_ms,
+    )
 
 
 def reader_of(returns: Annotation | None) -> Callable[[JsonValue], object]:

@@ -31,6 +31,7 @@ from fastroai import (
     StepContext,
     graphs,
     pipelines,
+    rows,
     step,
     workflows,
 )
