@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from fastroai.rows.facts import RowEnded as RowEnded
     from fastroai.rows.facts import RowGivenBack as RowGivenBack
     from fastroai.rows.facts import RowStarted as RowStarted
-    from fastroai.rows.progress import RowProgress as RowProgress
     from fastroai.rows.table import Row as Row
     from fastroai.rows.table import RowTable as RowTable
 
@@ -20,7 +19,6 @@ if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getatt
         {
             ".errors": ("RowFailed",),
             ".facts": ("RowEnded", "RowStarted"),
-            ".progress": ("RowProgress",),
             ".table": ("RowTable",),
         },
         unlisted={".facts": ("Resumption", "RowGivenBack"), ".table": ("Row",)},

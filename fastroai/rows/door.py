@@ -16,6 +16,8 @@ from fastroai.rows.run import RowOptions, RowRun
 from fastroai.rows.source import RowInputs, RowKey, RowSource
 from fastroai.rows.table import RowTable
 from fastroai.rows.target import RowTarget
+from fastroai.runs.progress.progress import OnProgress
+from fastroai.runs.progress.showing import ShowProgress, Watching
 from fastroai.runs.request import RunRequest
 from fastroai.runtime import blocking
 from fastroai.runtime.events import OnEvent, listener_of
@@ -71,6 +73,8 @@ class MapsRows(ABC, Generic[OutputT]):
         tags: Collection[str] = (),
         tenant: str | None = None,
         on_event: OnEvent | None = None,
+        progress: ShowProgress = "auto",
+        on_progress: OnProgress | None = None,
     ) -> RowTable[OutputT]:
         """Run this for each row, and return a table with one line for each row, in the order of the rows.
 
@@ -105,6 +109,9 @@ class MapsRows(ABC, Generic[OutputT]):
             tenant: The tenant whose spending it is.
             on_event: Function that is told `RowEnded` for each row, `RowGivenBack` for each that is not asked
                 again, and all other events of the run.
+            progress: Whether to show how far the run is. By default it is shown where somebody looks: in a
+                terminal or a notebook. `True` also writes lines to a log.
+            on_progress: Function that is called with a `Progress` whenever a row has ended.
 
         Raises:
             RowFailed: a row has failed, with `on_error="stop"`.
@@ -112,6 +119,7 @@ class MapsRows(ABC, Generic[OutputT]):
             RunInProgress: another process has the run with this id.
             CallChangedError: the declaration has changed, with `on_changed="fail"`.
             CostBudgetExceeded: a budget around this call is used up.
+            MissingExtraError: `progress` is shown in a terminal, and rich is not installed (the extra `cli`).
         """
         check_count("concurrency", concurrency, least=1, required=True)
         check_count("retries", retries)
@@ -131,6 +139,7 @@ class MapsRows(ABC, Generic[OutputT]):
             deps=deps,
             tracer=tracer,
             listener=listener_of(on_event),
+            watching=Watching.of(progress, on_progress),
             run_id=run_id,
             labels=labels_of(tags, tenant),
             limits=limits_of(budget),

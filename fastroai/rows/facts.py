@@ -36,6 +36,7 @@ class RowEnded(Ends, PlanFact):
     """A row has its output, or has failed after its retries."""
 
     kind: ClassVar[str] = "row_ended"
+    counted_as: ClassVar = "row"
     holds: ClassVar = "the output of row {0.number}"
     identity: ClassVar = ("row", "key")
     number: int
@@ -79,6 +80,7 @@ WhyGivenBack = Literal["finished", "kept"]
 class RowGivenBack(RunEvent):
     """A row whose answer is on record was not asked again. Listeners are told; the log has the answer."""
 
+    counted_as: ClassVar = "row"
     number: int
     key: str
     why: WhyGivenBack = "finished"

@@ -201,7 +201,7 @@ class Execution:
         started = RunStarted(part=scope.part, definition=dict(definition), inputs=inputs)
         log = await self._log(stack, request, scope, started, began)
         if request.watching is not None:
-            progress = RunProgress(scope, *what_counts(started.definition))
+            progress = RunProgress(scope, *what_counts(started))
             progress.count_earlier(() if log.run is None else log.run.recorded.entries)
             stack.enter_context(request.watching.during(progress, scope))
         live.listen(log, is_step=request.is_step)

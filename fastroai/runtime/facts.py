@@ -119,6 +119,8 @@ class RunEvent:
     """The pipeline or graph in which it happens; nested ones report their own."""
     timestamp: float = field(default_factory=time, compare=False)
     """Time at which it happened, in seconds since 1970."""
+    counted_as: ClassVar[str] = ""
+    """The noun under which `Progress` counts such events, such as `step`; empty if it does not."""
 
     @property
     def run_id(self) -> str:
@@ -183,8 +185,6 @@ class Fact(RunEvent):
     """What happened in a few words: a format of texts."""
     holds: ClassVar[str] = "the fact {0.kind!r}"
     """What its largest value is, for the error about one that is too large for a store: a format of texts."""
-    counted_as: ClassVar[str] = ""
-    """The noun under which `Progress` counts such facts, such as `step`; empty if it does not."""
     makes_values: ClassVar[bool] = False
     """Whether FastroAI has made its values. Those of users are not asked for their JSON."""
 

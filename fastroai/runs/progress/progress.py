@@ -9,8 +9,6 @@ from threading import Lock
 from time import perf_counter
 from typing import Final, TypeAlias
 
-from pydantic import JsonValue
-
 from fastroai.records import EXACT
 from fastroai.runtime import RunEvent, RunFinished, RunStarted, Scope, StepStarted
 from fastroai.runtime.facts import Ends, Fact, RunStatus
@@ -67,10 +65,14 @@ OnProgress: TypeAlias = Callable[[Progress], Awaitable[None] | None]
 """Function of a user that is told how far a run is. It may be async. Its exceptions are logged."""
 
 
-def what_counts(definition: JsonValue) -> tuple[str, int | None]:
-    """Return what progress counts in a run with this definition, and how many there are, if that is known."""
+def what_counts(started: RunStarted) -> tuple[str, int | None]:
+    """Return what progress counts in a run that starts so, and how many there are, if that is known."""
+    definition = started.definition
     if is_flow(definition):
         return "call", None
+    if kind_of(definition) == "rows":
+        total = started.inputs.get("total")
+        return "row", total if isinstance(total, int) else None
     return "step", len(steps_in(definition)) if kind_of(definition) == "pipeline" else None
 
 
@@ -120,9 +122,13 @@ class RunProgress:
         if isinstance(event, RunFinished):
             self._end(event.status)
             return True
-        if not isinstance(event, Fact) or event.counted_as != self._noun:
+        if event.counted_as != self._noun:
             return isinstance(event, RunStarted)
-        place = event.where
+        if not isinstance(event, Fact):  # it was done before this process
+            self._done += 1
+            self._before += 1
+            return True
+        place = event.where or " ".join(event.about)
         if isinstance(event, StepStarted):
             self._running[place] = event.step_id
             self._failed.discard(place)
@@ -144,7 +150,7 @@ class RunProgress:
         if self._total != 1 or not is_inside:
             return False
         self._place = started.part.place
-        self._noun, self._total = what_counts(started.definition)
+        self._noun, self._total = what_counts(started)
         self._done = 0
         self._failed.clear()
         self._skipped.clear()

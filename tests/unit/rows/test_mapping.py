@@ -16,7 +16,8 @@ from fastroai.agent import FastroAgent
 from fastroai.errors import CallChangedError, ConfigurationError, CostBudgetExceeded, RunExists
 from fastroai.functions import compute, infer, parallel
 from fastroai.graphs import Graph
-from fastroai.rows import RowEnded, RowFailed, RowGivenBack, RowProgress, RowTable
+from fastroai.pipelines import Progress
+from fastroai.rows import RowEnded, RowFailed, RowGivenBack, RowTable
 from fastroai.runtime import budget_scope
 from fastroai.store import MemoryRunStore, RunHistory, SQLiteRunStore
 from fastroai.testing import Fault, ModelServer, Reply
@@ -582,24 +583,20 @@ class TestOtherWays:
 
 
 class TestProgress:
-    async def test_progress_counts_rows_live_and_from_the_log(self, model_server: ModelServer) -> None:
+    async def test_progress_counts_rows_and_those_given_back(
+        self, model_server: ModelServer
+    ) -> None:
         model_server.rule(lambda request: "bad" in request.prompt, Reply(fault=Fault.status(400)))
         model_server.rule(None, sentiment())
-        classify, store = classifier(model_server), MemoryRunStore()
-        progress = RowProgress()
-        table = await classify.map(["a", "b", "bad"], store=store, run_id="r", on_event=progress)
-        assert (progress.total, progress.done, progress.failed) == (3, 2, 1)
-        assert (progress.status, progress.cost_usd) == ("finished", table.cost_usd)
-        assert progress.rows_per_second is not None
-        assert progress.seconds_left == 0
-        followed = RowProgress()
-        for fact in (await RunHistory(store).trace("r")).entries:
-            followed(fact)
-        assert (followed.total, followed.done, followed.failed, followed.status) == (3, 2, 1, "finished")
-        again = RowProgress()
-        await classify.map(iter(["a", "b", "bad"]), store=store, run_id="r", on_event=again)
-        assert (again.total, again.done, again.given_back, again.failed) == (None, 2, 2, 1)
-        assert again.seconds_left is None
+        classify, store, told = classifier(model_server), MemoryRunStore(), list[Progress]()
+        table = await classify.map(["a", "b", "bad"], store=store, run_id="r", on_progress=told.append)
+        last = told[-1]
+        assert (last.noun, last.total, last.done, last.failed) == ("row", 3, 2, 1)
+        assert (last.status, last.cost_usd, last.seconds_left) == ("finished", table.cost_usd, 0)
+        again = list[Progress]()
+        await classify.map(iter(["a", "b", "bad"]), store=store, run_id="r", on_progress=again.append)
+        assert (again[-1].total, again[-1].done, again[-1].failed) == (None, 2, 1)
+        assert again[-1].seconds_left is None
 
     async def test_a_pause_lets_the_rows_that_are_asked_end_and_the_run_goes_on_later(
         self, model_server: ModelServer
