@@ -13,6 +13,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 from pydantic import BaseModel, JsonValue
 
 from fastroai.contracts.annotations import Annotation
+from fastroai.drawing.pages import escaped, page, table
 from fastroai.records import Usage
 from fastroai.rows.facts import Resumption, RowEnded
 from fastroai.rows.frames import as_frame
@@ -21,6 +22,7 @@ from fastroai.runtime.concurrency.wakeup import running_loop
 from fastroai.runtime.facts import FailureFacts, ReasonCode, RunStatus
 from fastroai.store.reading.as_json import as_json
 from fastroai.store.record.values import value_from_json
+from fastroai.usage import format_cost
 
 OutputT = TypeVar("OutputT", covariant=True)
 T = TypeVar("T")
@@ -274,6 +276,16 @@ class RowTable(Generic[OutputT]):
             lines.insert(0, "…")
         return "\n".join([*lines, self.summary])
 
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        last = _now(lambda: self._rows(self._numbers[-_SHOWN:]))
+        more = (
+            f'<p class="faint">the last {len(last)} of {len(self):,} rows</p>'
+            if len(self) > len(last)
+            else ""
+        )
+        lines = table(("row", "inputs", "output", "cost"), map(_cells, last), texts=3)
+        return page(f"<h4>{escaped(self.summary)}</h4>{more}{lines}", str(self))
+
     @property
     def summary(self) -> str:
         """The sum of the table, in one line."""
@@ -321,9 +333,20 @@ def reader_of(returns: Annotation | None) -> Callable[[JsonValue], object]:
     return read
 
 
-def _line(row: Row[Any]) -> str:
+def _cells(row: Row[Any]) -> Sequence[str]:
+    """Return a row as cells of HTML."""
+    inputs, output = _shown(row)
+    return str(row.number), escaped(inputs), escaped(output), format_cost(row.usage)
+
+
+def _shown(row: Row[Any]) -> tuple[str, str]:
+    """Return the inputs and the output of a row in short."""
     inputs = ", ".join(_short(value) for value in row.inputs.values())
-    output = f"failed: {row.error}" if row.failure is not None else _short(row.output)
+    return inputs, f"failed: {row.error}" if row.failure is not None else _short(row.output)
+
+
+def _line(row: Row[Any]) -> str:
+    inputs, output = _shown(row)
     return f"{row.number:>6}  {inputs} → {output}  ${row.cost_usd:f}"
 
 

@@ -583,9 +583,7 @@ class TestOtherWays:
 
 
 class TestProgress:
-    async def test_progress_counts_rows_and_those_given_back(
-        self, model_server: ModelServer
-    ) -> None:
+    async def test_progress_counts_rows_and_those_given_back(self, model_server: ModelServer) -> None:
         model_server.rule(lambda request: "bad" in request.prompt, Reply(fault=Fault.status(400)))
         model_server.rule(None, sentiment())
         classify, store, told = classifier(model_server), MemoryRunStore(), list[Progress]()
