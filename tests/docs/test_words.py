@@ -81,6 +81,7 @@ TO_MEND: Final[dict[str, int]] = {
     "docs/guides/people-in-graphs.md": 5,
     "docs/guides/people.md": 8,
     "docs/guides/plain-agents.md": 2,
+    "docs/guides/progress-and-notebooks.md": 2,
     "docs/guides/promises.md": 17,
     "docs/guides/provider-limits.md": 2,
     "docs/guides/quotes.md": 1,
