@@ -86,6 +86,7 @@ TO_MEND: Final[dict[str, int]] = {
     "docs/guides/provider-limits.md": 2,
     "docs/guides/quotes.md": 1,
     "docs/guides/retries.md": 17,
+    "docs/guides/rows.md": 6,
     "docs/guides/run-stores.md": 11,
     "docs/guides/running-workflows.md": 8,
     "docs/guides/several-answers.md": 2,
