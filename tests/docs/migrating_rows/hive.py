@@ -115,7 +115,7 @@ def node_spec() -> None:
     assert (node.reads, node.writes, node.max_visits) == (("given",), ("score",), 3)
 
 
-@TRIED("`max_node_visits` is 1 unless given, and 0 is no limit")
+@TRIED("`max_node_visits` is 1 by default, and 0 means no limit")
 async def visits() -> None:
     with pytest.raises(GraphValidationError, match="max_visits=0: expected a whole number, 1 or more"):
         one_node(Node(grade, max_visits=0))
