@@ -598,8 +598,8 @@ async def test_the_power_works_through_the_front_door(
 
 
 def test_the_guide_has_the_table_of_what_is_tested_here() -> None:
-    after = GUIDE.read_text(encoding="utf-8").partition("| power")[2]
-    table = ("| power" + after.partition("\n\n")[0]).splitlines()
+    after = GUIDE.read_text(encoding="utf-8").partition("| method or option")[2]
+    table = ("| method or option" + after.partition("\n\n")[0]).splitlines()
     head, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
     doors = [door.strip("`") for door in head[1:]]
     said = {(door, row[0]): cell for row in rows for door, cell in zip(doors, row[1:], strict=True)}
