@@ -1,4 +1,4 @@
-"""A process that maps rows until it is done or kills itself; its arguments are `kind store url rows seed`."""
+"""A process that maps rows until it is done or kills itself: `kind store url rows at_once seed`."""
 
 from __future__ import annotations
 
@@ -45,28 +45,28 @@ def rows_for(kind: str, count: int) -> list[Any]:
     return texts if kind != "pipeline" else [{"text": text} for text in texts]
 
 
-async def main(kind: str, store: str, url: str, count: int, seed: int) -> None:
-    """Map the rows. With a seed, the process kills itself soon after the first or second end of a row."""
+async def main(kind: str, store: str, url: str, count: int, at_once: int, seed: int) -> None:
+    """Map the rows. With a seed, the process kills itself soon after the first end of a row."""
     from fastroai.rows import RowEnded
 
     chance = random.Random(seed)
-    left = chance.randint(1, 2) if seed >= 0 else -1
+    left = 1 if seed >= 0 else -1
 
     def note(event: object) -> None:
         nonlocal left
         if isinstance(event, RowEnded):
             left -= 1
             if left == 0:
-                wait = chance.random() * 0.05
+                wait = chance.random() * 0.02
                 asyncio.get_running_loop().call_later(wait, os.kill, os.getpid(), signal.SIGKILL)
 
     table = await target(kind, url).map(
-        rows_for(kind, count), store=store, run_id="rows", concurrency=8, on_event=note
+        rows_for(kind, count), store=store, run_id="rows", concurrency=at_once, on_event=note
     )
     resumed = table.resumed
     print(len(table), table.cost_usd, table.usage.committed_usd, table.ok, resumed, sep="\t", flush=True)
 
 
 if __name__ == "__main__":
-    kind, store, url, count, seed = sys.argv[1:]
-    asyncio.run(main(kind, store, url, int(count), int(seed)))
+    kind, store, url, *numbers = sys.argv[1:]
+    asyncio.run(main(kind, store, url, *map(int, numbers)))

@@ -19,13 +19,15 @@ from fastroai.testing import ModelServer, Reply
 
 ROWS = int(os.environ.get("FASTROAI_TEST_ROWS", "24"))
 KILLS = int(os.environ.get("FASTROAI_TEST_ROW_KILLS", "2"))
-CONCURRENCY = 8
+CONCURRENCY = 8 if KILLS < 10 else 2
+"""Rows that are asked at once: few, so that there are rows left for many kills."""
 WORKER = Path(__file__).with_name("row_worker.py")
 
 
 def work(kind: str, store: Path, server: ModelServer, seed: int) -> subprocess.CompletedProcess[str]:
     """Map the rows in a process of its own, which is killed unless the seed is negative."""
-    command = [sys.executable, str(WORKER), kind, str(store), server.openai_url, str(ROWS), str(seed)]
+    numbers = map(str, (ROWS, CONCURRENCY, seed))
+    command = [sys.executable, str(WORKER), kind, str(store), server.openai_url, *numbers]
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
@@ -47,7 +49,7 @@ async def test_killed_rows_go_on_and_cost_what_the_server_says(
     assert ended.returncode == 0, ended.stderr
     count, cost, committed, ok, _ = ended.stdout.strip().split("\t")
     assert (count, ok) == (str(ROWS), "True")
-    assert killed == KILLS or KILLS > ROWS // 2
+    assert killed >= KILLS * 3 // 4
 
     table: RowTable[str] = await target(kind, model_server.openai_url).map(
         rows_for(kind, ROWS), store=SQLiteRunStore(store), run_id="rows"
