@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+
+from pydantic import JsonValue
+
 from fastroai.errors import RunCorrupt, RunStatusConflict
 from fastroai.records import Usage
-from fastroai.runtime.facts import RunFinished, RunResumed
+from fastroai.runtime.facts import Fact, RunFinished, RunResumed
 from fastroai.store.record.headers import FoundHeader, is_running, read_header, read_log
 from fastroai.store.record.memo import Memo
 from fastroai.store.record.payloads import PayloadCodec, is_sealed_definition
@@ -56,6 +60,38 @@ async def cancel_halted(store: RunStore, run_id: str, codec: PayloadCodec | None
     )
     spent = Usage.of([charge.record for charge in run.recorded.charges()])
     await run.end(RunFinished(status="cancelled", reason_code="cancelled"), spent)
+
+
+async def resume_elsewhere(
+    store: RunStore,
+    run_id: str,
+    codec: PayloadCodec | None,
+    *,
+    inputs: Mapping[str, JsonValue],
+    also: Callable[[Memo, FoundHeader], Sequence[Fact]],
+) -> None:
+    """Let workers go on with a run that waits, has failed, or was cancelled. This needs no code of the run.
+
+    `inputs` are as stored. The facts of `also` are put on record with the resume, or neither is.
+
+    Raises:
+        RunInProgress: a process has the run.
+        RunStatusConflict: the run has finished.
+    """
+    recorded, found = await read_to_go_on(store, run_id, codec, running_too=False)
+    if found.header.status == "finished":
+        raise RunStatusConflict(run_id, "finished", "a run that can go on")
+    run = await DurableRun.take_up(
+        store,
+        recorded,
+        RunResumed(inputs=dict(inputs)),
+        position=len(recorded.entries),
+        found=found,
+        durability="sync",
+        codec=codec,
+        also=also(recorded, found),
+    )
+    await run.let_go(Usage.of([charge.record for charge in run.recorded.charges()]))
 
 
 async def read_to_go_on(
