@@ -162,6 +162,12 @@ class Distributed(Client):
             budget=budget,
         )
 
+    async def _has_partitions(self, queue: str) -> bool:
+        declared = self._declared.get(queue)
+        if declared is None and queue != DEFAULT:
+            return await super()._has_partitions(queue)
+        return declared is not None and declared.has_partitions
+
     def worker(
         self,
         *,

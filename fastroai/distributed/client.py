@@ -283,12 +283,17 @@ class Client:
             self._workers, self._seen = await read_roster(self.store, self.app), steady_seconds()
         return self._workers
 
+    async def _has_partitions(self, queue: str) -> bool:
+        """Return whether a queue has partitions. Raises `ConfigurationError` if there is no such queue."""
+        seen, has_partitions = self._queues.get(queue, (0.0, False))
+        if not seen or steady_seconds() - seen > _QUEUES_FOR:
+            has_partitions = await self._engine.has_partitions(queue)
+            self._queues[queue] = steady_seconds(), has_partitions
+        return has_partitions
+
     async def _check_partition(self, queue: str, partition: str | None) -> None:
         """Refuse what the engine would accept, and never run. Raises `ConfigurationError`."""
-        seen, has_partitions = self._queues.get(queue, (0.0, False))
-        if steady_seconds() - seen > _QUEUES_FOR or not seen:
-            has_partitions, _ = await self._engine.queue(queue)
-            self._queues[queue] = steady_seconds(), has_partitions
+        has_partitions = await self._has_partitions(queue)
         if has_partitions and not partition:
             raise ConfigurationError("partition", partition, f"a partition, which queue {queue!r} needs")
         if partition is not None and not has_partitions:

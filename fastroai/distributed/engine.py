@@ -180,26 +180,18 @@ class EngineClient:
         given = asdict(options)
         await self._call(lambda client: client.register_queue(name, **given))
 
-    async def queue(self, name: str) -> tuple[bool, Sequence[str]]:
-        """Return whether a queue has partitions; with the names of all queues.
+    async def has_partitions(self, name: str) -> bool:
+        """Return whether a queue has partitions.
 
         Raises:
             ConfigurationError: there is no such queue.
         """
         queues: list[Queue] = await self._call(lambda client: client.list_queues())
-        names = sorted(one.name for one in queues)
         for one in queues:
             if one.name == name:
-                return await asyncio.to_thread(_has_partitions, one), names
-        raise ConfigurationError("queue", name, f"one of {', '.join(names)}" if names else "a declared queue")
-
-    async def is_up_to_date(self) -> bool:
-        """Return whether the engine has its tables here."""
-        try:
-            await self._call(lambda client: client.list_queues())
-        except RunStoreUnavailable:
-            return False
-        return True
+                return await asyncio.to_thread(_has_partitions, one)
+        names = ", ".join(sorted(one.name for one in queues))
+        raise ConfigurationError("queue", name, f"one of {names}" if names else "a queue that is declared")
 
     async def aclose(self) -> None:
         """Close the connections."""

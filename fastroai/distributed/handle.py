@@ -166,7 +166,7 @@ class RunHandle(Generic[ResultT]):
         outputs: Mapping[str, Any] | None = None,
         run_id: str | None = None,
     ) -> RunHandle[ResultT]:
-        """Begin a new run with the work of this one up to a point, as `pipeline.fork` does, in the same queue.
+        """Begin a new run with the work of this one up to a point, as `pipeline.fork` does, in its queue.
 
         Raises:
             ConfigurationError: this process has not registered the pipeline or graph; or there is no such
