@@ -201,14 +201,14 @@ class Client:
             return ""
         if routing.failure is not None:
             return f"it could not be taken up, and will be tried again: {routing.failure}"
-        roster = await read_roster(self.store, self.app)
-        id_ = stretch_id(found.header, routing.stretch)
-        needs = next_of(found, (await self._engine.rows([id_])).get(id_), roster)
-        if needs.fate == "has one" or needs.version is not None:
-            return ""
-        name, queue = found.header.pipeline, routing.queue
+        roster, name, queue = await read_roster(self.store, self.app), found.header.pipeline, routing.queue
         if not any(queue in worker.queues for worker in roster.workers):
             return f"no living worker takes runs from queue {queue!r}"
+        if roster.version_for(name, routing.definition, queue) is not None:
+            return ""
+        stretch = stretch_id(found.header, routing.stretch)
+        if next_of(found, (await self._engine.rows([stretch])).get(stretch), roster).fate == "has one":
+            return ""
         return f"no living worker knows {name!r} as it was when the run began"
 
     # --- parts ---

@@ -181,7 +181,7 @@ class Worker:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Take no more stretches, let steps finish within the grace period, and hand over the runs."""
-        self._is_ending = True
+        self._is_ending, seconds = True, _LAST_ROWS if self._carried else 0
         try:
             await end_tasks(self._beside[:2])
             with suppress(FastroAIError):  # then the others wait until it counts as dead
@@ -191,7 +191,7 @@ class Worker:
         finally:
             await end_tasks([*self._carried.values()])
             await end_tasks(self._beside)
-            await asyncio.to_thread(self._rows.destroy, _LAST_ROWS if self._run_ids else 0)
+            await asyncio.to_thread(self._rows.destroy, seconds)
             self._loop = None
 
     async def _halt(self) -> None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-import uuid
 from collections.abc import Sequence
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
-from support.carried import Notes, Workers, application, workers_of
+from support.carried import Notes, Workers
 from support.patience import PATIENCE
 
 from fastroai.distributed import Distributed, RunHandle
@@ -19,15 +17,9 @@ from fastroai.distributed.roster import read_roster
 from fastroai.runtime.facts import StepFinished
 from fastroai.testing import ModelServer, Reply
 
+pytestmark = pytest.mark.slow
+
 KINDS = ("work", "people", "circle", "doubles", "writing")
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return str(tmp_path / "runs.db")
-    dsn: str = request.getfixturevalue("postgres_dsn")
-    return dsn
 
 
 async def _answer_questions(app: Distributed) -> None:
@@ -45,36 +37,39 @@ async def _kill_and_replace(workers: Workers, kills: int, chance: random.Random)
 
 
 async def test_every_run_ends_right_whichever_worker_is_killed(
-    url: str, tmp_path: Path, model_server: ModelServer, monkeypatch: pytest.MonkeyPatch
+    url: str,
+    name: str,
+    app: Distributed,
+    workers: Workers,
+    model_server: ModelServer,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     number_of_runs, kills, count = (50, 20, 3) if url.startswith("postgres") else (20, 5, 2)
     for variable, value in model_server.environment().items():
         monkeypatch.setenv(variable, value)
     model_server.rule(None, lambda request: Reply(request.prompt))
-    name, chance = f"kills-{uuid.uuid4().hex[:8]}", random.Random(3)
-    app = application(url, name)
-    with workers_of(url, name, tmp_path / "notes") as workers:
-        for _ in range(count):
-            workers.begin()
-        async with asyncio.timeout(PATIENCE), app, asyncio.TaskGroup() as tasks:
-            await _until_ready(app, count)
-            killing = tasks.create_task(_kill_and_replace(workers, kills, chance))
-            answering = tasks.create_task(_answer_questions(app))
-            runs = list[tuple[str, int, RunHandle[Any]]]()
-            for number in range(number_of_runs):
-                kind = KINDS[number % len(KINDS)]
-                handle = await app.start(kind, {"number": number}, run_id=f"{name}-{number}", tenant="t")
-                runs.append((kind, number, handle))
-                await asyncio.sleep(chance.uniform(0, 20 / number_of_runs))
-            await killing
-            results = {handle.run_id: await handle.result() for _, _, handle in runs}
-            answering.cancel()
-        for kind, number, handle in runs:
-            result = results[handle.run_id]
-            output = result if kind == "doubles" else result.output
-            assert output == _expected(kind, number)
-            await _check_steps(app, handle)
-        await _check_account(app, [handle for _, _, handle in runs], model_server)
+    chance = random.Random(3)
+    for _ in range(count):
+        workers.begin()
+    async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as tasks:
+        await _until_ready(app, count)
+        killing = tasks.create_task(_kill_and_replace(workers, kills, chance))
+        answering = tasks.create_task(_answer_questions(app))
+        runs = list[tuple[str, int, RunHandle[Any]]]()
+        for number in range(number_of_runs):
+            kind = KINDS[number % len(KINDS)]
+            handle = await app.start(kind, {"number": number}, run_id=f"{name}-{number}", tenant="t")
+            runs.append((kind, number, handle))
+            await asyncio.sleep(chance.uniform(0, 20 / number_of_runs))
+        await killing
+        results = {handle.run_id: await handle.result() for _, _, handle in runs}
+        answering.cancel()
+    for kind, number, handle in runs:
+        result = results[handle.run_id]
+        output = result if kind == "doubles" else result.output
+        assert output == _expected(kind, number)
+        await _check_steps(handle)
+    await _check_account([handle for _, _, handle in runs], model_server)
 
 
 def _expected(kind: str, number: int) -> object:
@@ -87,7 +82,7 @@ def _expected(kind: str, number: int) -> object:
     }[kind]
 
 
-async def _check_steps(app: Distributed, handle: RunHandle[Any]) -> None:
+async def _check_steps(handle: RunHandle[Any]) -> None:
     """No finished step ran again, and a step has one key, however often it began."""
     facts = [fact async for _, fact in handle.follow()]
     finished = [fact.step_id for fact in facts if isinstance(fact, StepFinished) and not fact.part.place]
@@ -98,7 +93,7 @@ async def _check_steps(app: Distributed, handle: RunHandle[Any]) -> None:
     assert len({key for *_, key in posted}) <= 1
 
 
-async def _check_account(app: Distributed, runs: Sequence[RunHandle[Any]], server: ModelServer) -> None:
+async def _check_account(runs: Sequence[RunHandle[Any]], server: ModelServer) -> None:
     """Each request that the server billed is on record, to the token; or a kill has cut it off."""
     states = [await run.state() for run in runs]
     records = [record for state in states for record in state.trace.records]

@@ -20,7 +20,7 @@ from typing import Any, Final
 from typing_extensions import TypedDict
 
 from fastroai import Edge, FastroAgent, Graph, Pipeline, PipelineConfig, StepContext, compute, flow, step
-from fastroai.distributed import CarriedRun, Distributed
+from fastroai.distributed import CarriedRun, Distributed, QueueOptions
 
 PATIENCE: Final = 300
 """Seconds, as in `support.patience`, which this file cannot import where it runs as a program."""
@@ -152,6 +152,7 @@ def deps_of(run: CarriedRun) -> str:
 def application(url: str, name: str) -> Distributed:
     app = Distributed(url, name=name)
     app.register(*doors(), deps_factory=deps_of)
+    app.register_queue("default", QueueOptions(polling_interval_sec=0.05))
     return app
 
 
