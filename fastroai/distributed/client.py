@@ -6,7 +6,6 @@ import asyncio
 import re
 import uuid
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from types import TracebackType
@@ -19,8 +18,8 @@ from fastroai.distributed.engine import EngineClient, places_of, upgrade
 from fastroai.distributed.handle import RunHandle
 from fastroai.distributed.reconciling import begin_soon, go_on_soon
 from fastroai.distributed.roster import KnownDefinition, Roster, published, published_names, read_roster
-from fastroai.distributed.stretches import is_due, next_of, released, stretch_id
-from fastroai.errors import ConfigurationError, ContractViolation, RevisionConflict, RunStatusConflict
+from fastroai.distributed.stretches import is_due, next_of, stretch_id
+from fastroai.errors import ConfigurationError, ContractViolation
 from fastroai.errors.steps import ViolationDetail
 from fastroai.errors.texts import nearest_hint
 from fastroai.human.inbox import Inbox
@@ -39,9 +38,9 @@ from fastroai.store.reading.index import store_time
 from fastroai.store.reading.run_queries import PAGE, Page, RunQuery
 from fastroai.store.record.definitions import fingerprint
 from fastroai.store.record.entries import Routing
-from fastroai.store.record.headers import FoundHeader, check_run_id, read_header
+from fastroai.store.record.halting import release
+from fastroai.store.record.headers import FoundHeader, check_run_id
 from fastroai.store.record.payloads import PayloadCodec
-from fastroai.store.record.runs import change_header
 from fastroai.usage import BudgetLike
 from fastroai.usage.limits import limits_of
 
@@ -52,7 +51,6 @@ _QUEUES_FOR: Final = 5.0
 """Seconds for which it is remembered what queues there are."""
 _WORKERS_FOR: Final = 0.5
 """Seconds for which it is remembered who works."""
-_TRIES: Final = 10
 _PRIORITIES: Final = 2**31 - 1
 
 
@@ -65,9 +63,6 @@ class Client:
 
     It reads which inputs a pipeline takes from the store, where a worker has put that.
     """
-
-    pause: float = 0.5
-    """Seconds between two looks at a run that waits for a time."""
 
     def __init__(self, url: str, *, name: str, codec: PayloadCodec | None = None) -> None:
         """Prepare a client. It connects when it is first used.
@@ -106,6 +101,8 @@ class Client:
     async def aclose(self) -> None:
         """Close the connections of this client."""
         await self._engine.aclose()
+        if (close := getattr(self.store, "aclose", None)) is not None:
+            await close()
 
     # --- runs ---
 
@@ -183,14 +180,8 @@ class Client:
 
     async def release(self, run_id: str) -> None:
         """See `RunHandle.release`."""
-        for _ in range(_TRIES):
-            found = await read_header(self.store, run_id)
-            routing = found.header.routing
-            if routing is None or not routing.is_set_aside:
-                raise RunStatusConflict(run_id, found.state, "a run that was set aside")
-            with suppress(RevisionConflict):
-                await change_header(self.store, found, released(found.header))
-                return await self.go_on_soon(run_id)
+        await release(self.store, run_id)
+        await self.go_on_soon(run_id)
 
     async def why_nobody_has(self, found: FoundHeader) -> str:
         """Return why no worker carries a run that is due; an empty text if one does, or will soon."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, cast
 
 from pydantic import JsonValue
 from pydantic_core import to_jsonable_python
@@ -16,6 +16,7 @@ from fastroai.errors import ConfigurationError, FastroAIError
 from fastroai.human.answers import answers_to
 from fastroai.records import Usage
 from fastroai.runs.door import FrontDoor
+from fastroai.runtime.concurrency.tasks import end_task
 from fastroai.runtime.options import seconds_above_zero
 from fastroai.store.reading.following import FollowedRun
 from fastroai.store.reading.history import RunHistory
@@ -31,6 +32,11 @@ if TYPE_CHECKING:
     from fastroai.distributed.client import Client
 
 ResultT = TypeVar("ResultT", default=Any)
+
+_PAUSE: Final = 0.5
+"""Seconds between two looks at a run that waits for a time."""
+_LOOK: Final = 1.0
+"""Seconds between two looks at whether a run was set aside."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,10 +129,29 @@ class RunHandle(Generic[ResultT]):
                 state = await self.state()
                 if not await self._goes_on(state):
                     return state
-                async for _ in self.follow(after=state.position):
-                    pass
+                await self._something_happens(state)
                 if state.status == "paused":
-                    await asyncio.sleep(self._client.pause)
+                    await asyncio.sleep(_PAUSE)
+
+    async def _something_happens(self, state: RunSnapshot) -> None:
+        """Follow a run to its end or its next wait, or until it is set aside, which its log does not say."""
+
+        async def to_its_end() -> None:
+            async for _ in self.follow(after=state.position):
+                pass
+
+        following = asyncio.create_task(to_its_end())
+        try:
+            while not following.done():
+                await asyncio.wait([following], timeout=_LOOK)
+                if (
+                    not following.done()
+                    and (await read_header(self._store, self.run_id)).state == "set_aside"
+                ):
+                    return
+            following.result()
+        finally:
+            await end_task(following)
 
     async def _goes_on(self, state: RunSnapshot) -> bool:
         """Return whether a run goes on without people."""

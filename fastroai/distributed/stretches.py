@@ -80,11 +80,6 @@ def renewed(found: FoundHeader, row: Row, done: int | None, most_deaths: int) ->
     return replace(found.header, routing=changed)
 
 
-def released(header: RunHeader) -> RunHeader:
-    """Return the header of a run that was set aside, and is taken up again."""
-    return replace(header, routing=replace(_routing(header), deaths=0, is_set_aside=False))
-
-
 def died_with(found: FoundHeader) -> bool:
     """Return whether the process that had a run has died, or been cut off, and has not handed it over."""
     return found.is_interrupted and found.header.lease_until is not None

@@ -107,7 +107,7 @@ class Worker:
     @property
     def is_open(self) -> bool:
         """Whether it takes stretches of runs."""
-        return self._loop is not None and not self._is_ending
+        return bool(self._beside) and not self._is_ending
 
     @property
     def running(self) -> int:

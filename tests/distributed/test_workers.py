@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +71,10 @@ async def test_a_client_needs_no_code(app: Distributed, url: str) -> None:
 async def test_a_run_waits_for_a_worker_and_says_why(app: Distributed) -> None:
     handle = await app.start("work", {"number": 1})
     standing = await handle.status()
-    assert (standing.status, standing.reason) == ("queued", "no living worker takes runs from queue 'default'")
+    assert (standing.status, standing.reason) == (
+        "queued",
+        "no living worker takes runs from queue 'default'",
+    )
     assert (await handle.state()).status == "queued"
     with pytest.raises(RunExists):
         await app.start("work", {"number": 2}, run_id=handle.run_id)
@@ -155,7 +157,9 @@ async def test_what_the_queues_would_accept_and_never_run_is_refused(app: Distri
                 await one.start("work", {"number": 1}, queue="tenants")
             with pytest.raises(ConfigurationError, match="queue 'default' has no partitions"):
                 await one.start("work", {"number": 1}, partition="acme")
-            with pytest.raises(ConfigurationError, match=r"queue='missing': expected one of default, tenants"):
+            with pytest.raises(
+                ConfigurationError, match=r"queue='missing': expected one of default, tenants"
+            ):
                 await one.start("work", {"number": 1}, queue="missing")
             with pytest.raises(ConfigurationError, match="a whole number from 1"):
                 await one.start("work", {"number": 1}, priority=0)

@@ -135,7 +135,13 @@ def doors() -> Sequence[Any]:
         Pipeline("people", with_questions, dependencies={"asks": ["first"], "naps": ["asks"]}, config=config),
         Pipeline("deadly", {"dies": dies}, config=config),
         Pipeline("endless", {"waits": waits}, config=config),
-        Pipeline("writing", {"writes": writes, "naps": naps}, dependencies={"naps": ["writes"]}, config=config, output_step="naps"),
+        Pipeline(
+            "writing",
+            {"writes": writes, "naps": naps},
+            dependencies={"naps": ["writes"]},
+            config=config,
+            output_step="naps",
+        ),
         Graph("circle", nodes={"first": first, "naps": naps}, edges=[Edge("first", "naps")], config=config),
         doubles,
     ]
