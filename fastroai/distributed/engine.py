@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, TypeAlias
 
@@ -19,6 +20,7 @@ from fastroai.store.opening import kind_and_place
 try:
     from dbos import DBOS, DBOSClient, DBOSConfig, EnqueueOptions, Queue, WorkflowSerializationFormat
     from dbos import WorkflowStatus as _Status
+    from dbos import error as dbos_errors
     from sqlalchemy.exc import SQLAlchemyError
 except ImportError as error:
     raise MissingExtraError("fastroai.distributed", "dbos", "dbos") from error
@@ -231,8 +233,18 @@ class Engine:
         self._url, self._app, self._executor, self._version = url, app, executor, version
 
     def launch(self, carry: Carry, queues: Sequence[str]) -> None:
-        """Begin to take stretches. It makes the tables, if they are not there. Blocks for a moment."""
+        """Begin to take stretches. It makes the tables, if they are not there. Blocks for a moment.
+
+        Raises:
+            ConfigurationError: the process has a worker, or an engine of its own.
+        """
         global _carry
+        if _carry is not None:
+            raise ConfigurationError("worker", self._app, "one worker at a time in a process")
+        with suppress(dbos_errors.DBOSException):
+            DBOS.list_queues()
+            expected = "a process that does not launch DBOS itself: it has one engine"
+            raise ConfigurationError("worker", self._app, expected)
         _carry = carry
         config: DBOSConfig = {
             "name": self._app,

@@ -25,6 +25,7 @@ from fastroai.store import RunHistory, RunSummary
 from fastroai.store.backends.adapter import adapt_run_store
 from fastroai.store.partial_text import PartialTextWriter, read_partial_text
 from fastroai.store.record.headers import read_header
+from fastroai.store.record.snapshot import RunSnapshot
 from fastroai.store.run_store import RunStoreLike
 from fastroai.web.caller import Caller, DepsT
 from fastroai.web.problems import SOON, Problem
@@ -216,6 +217,13 @@ class RunsHost(Generic[DepsT]):
         await workers.start(
             self.door, inputs, run_id=run_id, tags=caller.tags, tenant=caller.tenant, budget=caller.budget
         )
+
+    async def goes_on(self, run: RunSnapshot) -> bool:
+        """Return whether a run goes on, here or elsewhere, or will as soon as a worker takes it up."""
+        if run.status in ("queued", "running", "interrupted"):
+            return True
+        is_paused = self._workers is not None and run.status == "paused"
+        return is_paused and (await read_header(self.store, run.run_id)).is_due
 
     def cancel_soon(self, run_id: str) -> None:
         """Cancel a run, in whatever process it is, without waiting for it."""
