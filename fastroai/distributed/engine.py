@@ -141,7 +141,7 @@ class EngineClient:
         options: EnqueueOptions = {
             "workflow_name": STRETCH,
             "workflow_id": stretch.id,
-            "queue_name": stretch.queue,
+            "queue_name": _name_of(self._app, stretch.queue),
             "app_version": stretch.version,
             "serialization_type": WorkflowSerializationFormat.PORTABLE,
         }
@@ -164,11 +164,17 @@ class EngineClient:
         )
         return {one.workflow_id: _row(one) for one in found}
 
-    async def running(self) -> Sequence[Row]:
-        """Return the stretches that some worker carries, or has carried when it died: the oldest of them."""
+    async def running(self, offset: int) -> Sequence[Row]:
+        """Return a page of the stretches that workers carry, or have carried when they died."""
         found = await self._call(
             lambda client: client.list_workflows(
-                status="PENDING", name=STRETCH, limit=AT_ONCE, load_input=False, load_output=False
+                status="PENDING",
+                name=STRETCH,
+                application_name=self._app,
+                offset=offset,
+                limit=AT_ONCE,
+                load_input=False,
+                load_output=False,
             )
         )
         return [_row(one) for one in found]
@@ -180,7 +186,7 @@ class EngineClient:
     async def declare(self, name: str, options: QueueOptions) -> None:
         """Make a queue, or change it."""
         given = asdict(options)
-        await self._call(lambda client: client.register_queue(name, **given))
+        await self._call(lambda client: client.register_queue(_name_of(self._app, name), **given))
 
     async def has_partitions(self, name: str) -> bool:
         """Return whether a queue has partitions.
@@ -190,9 +196,9 @@ class EngineClient:
         """
         queues: list[Queue] = await self._call(lambda client: client.list_queues())
         for one in queues:
-            if one.name == name:
+            if one.name == _name_of(self._app, name):
                 return await asyncio.to_thread(_has_partitions, one)
-        names = ", ".join(sorted(one.name for one in queues))
+        names = ", ".join(sorted(one.name.removeprefix(_name_of(self._app, "")) for one in queues))
         raise ConfigurationError("queue", name, f"one of {names}" if names else "a queue that is declared")
 
     async def aclose(self) -> None:
@@ -256,7 +262,7 @@ class Engine:
         }
         DBOS(config=config)
         _registered()
-        DBOS.listen_queues(queues)
+        DBOS.listen_queues([_name_of(self._app, name) for name in queues])
         DBOS.launch()
 
     def destroy(self, seconds: int) -> None:
@@ -302,6 +308,11 @@ def _row(status: _Status) -> Row:
         case _:
             pass
     return Row(id=status.workflow_id, state=state, executor=status.executor_id, version=status.app_version)
+
+
+def _name_of(app: str, queue: str) -> str:
+    """Return the name of a queue in DBOS, where applications of one database share the names."""
+    return f"{app}.{queue}"
 
 
 def _has_partitions(queue: Queue) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Generic, cast
+from typing import Any, Final, Generic, Protocol, cast
 
 from pydantic import JsonValue
 from pydantic_core import to_jsonable_python
@@ -14,6 +14,7 @@ from typing_extensions import TypeVar
 from fastroai.distributed.stretches import is_due
 from fastroai.errors import ConfigurationError, FastroAIError
 from fastroai.human.answers import answers_to
+from fastroai.human.inbox import Inbox
 from fastroai.records import Usage
 from fastroai.runs.door import FrontDoor
 from fastroai.runtime.concurrency.tasks import end_task
@@ -23,13 +24,10 @@ from fastroai.store.reading.history import RunHistory
 from fastroai.store.record.definitions import fingerprint
 from fastroai.store.record.entries import Routing, RunState
 from fastroai.store.record.halting import resume_elsewhere
-from fastroai.store.record.headers import check_run_id, read_header
-from fastroai.store.record.payloads import seal
+from fastroai.store.record.headers import FoundHeader, check_run_id, read_header
+from fastroai.store.record.payloads import PayloadCodec, seal
 from fastroai.store.record.snapshot import RunSnapshot
 from fastroai.store.run_store import RunStore
-
-if TYPE_CHECKING:
-    from fastroai.distributed.client import Client
 
 ResultT = TypeVar("ResultT", default=Any)
 
@@ -50,6 +48,28 @@ class RunStanding:
     queue: str | None
     stretch: int
     """The number of times that workers have been given the run."""
+
+
+class Carriers(Protocol):
+    """The application whose workers carry a run, as its handle needs it. `Client` fulfils it."""
+
+    app: str
+    store: RunStore
+    history: RunHistory
+    inbox: Inbox
+    codec: PayloadCodec | None
+
+    async def go_on_soon(self, run_id: str) -> None:
+        """Give a run a stretch at once, if it is due."""
+        ...
+
+    async def release(self, run_id: str) -> None:
+        """Let workers take up a run again that was set aside."""
+        ...
+
+    async def why_nobody_has(self, found: FoundHeader) -> str:
+        """Return why no worker carries a run that is due; an empty text if one does, or will soon."""
+        ...
 
 
 class RunStopped(FastroAIError):
@@ -83,7 +103,7 @@ class RunHandle(Generic[ResultT]):
 
     def __init__(
         self,
-        client: Client,
+        client: Carriers,
         run_id: str,
         door: FrontDoor[Any, Any, ResultT] | None,
     ) -> None:

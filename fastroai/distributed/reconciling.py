@@ -146,7 +146,7 @@ class Reconciler:
         if found or self._looks % _SWEEP == 0:
             roster = await read_roster(self._store, self._app)
             if self._looks % _SWEEP == 0:
-                await self._sweep(roster)
+                await self.sweep(roster)
             await self._go_on_with(found, roster)
 
     async def _due(self) -> Sequence[FoundHeader]:
@@ -209,11 +209,13 @@ class Reconciler:
         self._unheard = {one: self._unheard.get(one, now) for one in unheard}
         return frozenset(one for one, since in self._unheard.items() if now - since > _UNHEARD)
 
-    async def _sweep(self, roster: Roster) -> None:
+    async def sweep(self, roster: Roster) -> None:
         """Take the stretches of dead workers out of their queues. Their runs have others, or need none."""
-        dead = [row.id for row in await self._engine.running() if not roster.is_living(row.executor)]
-        if dead:
-            await self._engine.cancel(dead)
+        offset = 0
+        while page := await self._engine.running(offset):
+            if dead := [row.id for row in page if not roster.is_living(row.executor)]:
+                await self._engine.cancel(dead)
+            offset += len(page) - len(dead)
 
 
 async def go_on_soon(store: RunStore, engine: EngineClient, app: str, run_id: str) -> None:

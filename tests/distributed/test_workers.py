@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,9 @@ from support.patience import PATIENCE
 
 from fastroai import Budget, Pipeline, SpendLimit, StepContext, step
 from fastroai.distributed import Client, Distributed, QueueOptions, RunStopped
+from fastroai.distributed.engine import EngineClient, places_of
+from fastroai.distributed.reconciling import Reconciler
+from fastroai.distributed.roster import Roster
 from fastroai.errors import (
     ConfigurationError,
     ContractViolation,
@@ -233,6 +238,37 @@ async def test_a_worker_that_ends_hands_its_runs_over(app: Distributed) -> None:
     routing = (await read_header(app.store, handle.run_id)).header.routing
     assert routing is not None
     assert (routing.deaths, routing.stretch) == (0, 2)
+
+
+async def test_stretches_of_dead_workers_leave_their_queues_and_those_of_other_applications_stay(
+    app: Distributed, url: str
+) -> None:
+    """A worker that dies between the end of a run and that of its stretch would keep a place for ever."""
+    async with app.worker(**FAST):
+        await (await app.start("work", {"number": 1})).result()
+    engine, others = EngineClient(places_of(url)[1], app.app), EngineClient(places_of(url)[1], "other-app")
+    with closing(sqlite3.connect(f"{url}.queues", isolation_level=None)) as rows:
+        rows.execute("UPDATE workflow_status SET status = 'PENDING', executor_id = 'dead'")
+        await Reconciler(
+            app.store,
+            others,
+            "other-app",
+            executor="e",
+            version="v",
+            most_deaths=1,
+            is_carried=lambda stretch: False,
+            adopts=_adopts_nothing,
+        ).sweep(Roster(()))
+        assert [row.executor for row in await engine.running(0)] == ["dead"]
+    async with app.worker(**FAST):
+        while await engine.running(0):
+            await asyncio.sleep(0.05)
+    await engine.aclose()
+    await others.aclose()
+
+
+async def _adopts_nothing(found: object) -> bool:
+    return False
 
 
 # --- the engine does not see what the steps do ---
