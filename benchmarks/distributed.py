@@ -45,7 +45,7 @@ async def ours(url: str, count: int, runs: int, seconds: float) -> float:
     name = f"bench-{uuid.uuid4().hex[:8]}"
     async with application(url, name) as app:
         with working(url, name, "ours", count, seconds):
-            while len((await read_roster(app.store, name)).workers) < count:
+            while len((await read_roster(app.store, name)).workers) < count:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
             await (await app.start("steps")).wait()
             await asyncio.sleep(2)
