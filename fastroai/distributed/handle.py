@@ -15,7 +15,7 @@ from fastroai.distributed.stretches import is_due
 from fastroai.errors import ConfigurationError, FastroAIError
 from fastroai.human.answers import answers_to
 from fastroai.human.inbox import Inbox
-from fastroai.records import Usage
+from fastroai.records import Duration, Usage
 from fastroai.runs.door import FrontDoor
 from fastroai.runtime.concurrency.tasks import end_task
 from fastroai.runtime.options import seconds_above_zero
@@ -138,7 +138,7 @@ class RunHandle(Generic[ResultT]):
         """Iterate the facts of the run with their positions, live, as `pipeline.follow` does."""
         return self._history.follow(self.run_id, after=after)
 
-    async def wait(self, *, timeout: float | None = None) -> RunSnapshot:
+    async def wait(self, *, timeout: Duration | None = None) -> RunSnapshot:
         """Wait until the run has ended, or waits for people or messages, and return what is on record.
 
         Raises:
@@ -184,7 +184,7 @@ class RunHandle(Generic[ResultT]):
         is_timed = header.due_at is not None and not header.questions and not header.receives
         return is_timed or is_due(found, self._client.app) or header.status == "running"
 
-    async def result(self, *, timeout: float | None = None) -> ResultT:
+    async def result(self, *, timeout: Duration | None = None) -> ResultT:
         """Wait until the run has finished, and return what `execute` of its pipeline or graph returns.
 
         Raises:
