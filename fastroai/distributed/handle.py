@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, Protocol, cast
 
@@ -12,7 +13,7 @@ from pydantic_core import to_jsonable_python
 from typing_extensions import TypeVar
 
 from fastroai.distributed.stretches import is_due
-from fastroai.errors import ConfigurationError, FastroAIError
+from fastroai.errors import ConfigurationError, FastroAIError, RunExists, RunInProgress
 from fastroai.human.answers import answers_to
 from fastroai.human.inbox import Inbox
 from fastroai.records import Duration, Usage
@@ -197,11 +198,17 @@ class RunHandle(Generic[ResultT]):
         if door is None:
             expected = "called where the pipeline is registered; elsewhere, wait() returns what is on record"
             raise ConfigurationError("result()", self.run_id, expected)
-        state = await self.wait(timeout=timeout)
-        if state.status != "finished":
-            raise RunStopped(self.run_id, state)
         execute = cast("Callable[..., Awaitable[ResultT]]", door.execute)
-        return await execute(dict(state.inputs), run_id=self.run_id, store=self._store, on_existing="return")
+        async with asyncio.timeout(None if timeout is None else seconds_above_zero("timeout", timeout)):
+            state = await self.wait()
+            if state.status != "finished":
+                raise RunStopped(self.run_id, state)
+            inputs = dict(state.inputs)
+            while True:
+                # A worker that dies after the last fact leaves the header to the one that takes the run up.
+                with suppress(RunExists, RunInProgress):
+                    return await execute(inputs, run_id=self.run_id, store=self._store, on_existing="return")
+                await asyncio.sleep(_PAUSE)
 
     async def fork(
         self,
