@@ -32,7 +32,7 @@ def _restart(server: PostgresServer) -> None:
     assert pid is not None
     os.kill(pid, signal.SIGINT)
     until = time.monotonic() + PATIENCE
-    while server.get_pid() is not None and time.monotonic() < until:
+    while (server.pgdata / "postmaster.pid").exists() and time.monotonic() < until:
         time.sleep(0.05)
     server.ensure_postgres_running()
 
