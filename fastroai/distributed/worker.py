@@ -159,7 +159,12 @@ class Worker:
         self._texts = {
             name: PartialTextWriter(self._store, one.door.config.codec) for name, one in self._doors.items()
         }
-        await asyncio.to_thread(self._rows.launch, self._carry, self._terms.queues)
+        try:
+            await asyncio.to_thread(self._rows.launch, self._carry, self._terms.queues)
+        except BaseException:
+            self._loop = None
+            await sign_off(self._store, self._app, self.executor)
+            raise
         reconciler = Reconciler(
             self._store,
             self._engine,

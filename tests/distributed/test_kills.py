@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from collections.abc import Sequence
 from decimal import Decimal
@@ -19,6 +20,8 @@ from fastroai.testing import ModelServer, Reply
 
 pytestmark = pytest.mark.slow
 
+TIMES = int(os.environ.get("FASTROAI_MACHINES", "1"))
+"""Times as many runs, and kills, as in the suite: `make machines`."""
 KINDS = ("work", "people", "circle", "doubles", "writing")
 
 
@@ -45,13 +48,14 @@ async def test_every_run_ends_right_whichever_worker_is_killed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     number_of_runs, kills, count = (50, 20, 3) if url.startswith("postgres") else (20, 5, 2)
+    number_of_runs, kills = number_of_runs * TIMES, kills * TIMES
     for variable, value in model_server.environment().items():
         monkeypatch.setenv(variable, value)
     model_server.rule(None, lambda request: Reply(request.prompt))
     chance = random.Random(3)
     for _ in range(count):
         workers.begin()
-    async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(PATIENCE * TIMES), asyncio.TaskGroup() as tasks:
         await _until_ready(app, count)
         killing = tasks.create_task(_kill_and_replace(workers, kills, chance))
         answering = tasks.create_task(_answer_questions(app))
@@ -60,7 +64,7 @@ async def test_every_run_ends_right_whichever_worker_is_killed(
             kind = KINDS[number % len(KINDS)]
             handle = await app.start(kind, {"number": number}, run_id=f"{name}-{number}", tenant="t")
             runs.append((kind, number, handle))
-            await asyncio.sleep(chance.uniform(0, 20 / number_of_runs))
+            await asyncio.sleep(chance.uniform(0, 20 * TIMES / number_of_runs))
         await killing
         results = {handle.run_id: await _result(handle) for _, _, handle in runs}
         answering.cancel()

@@ -20,7 +20,7 @@ from fastroai import Budget, Pipeline, SpendLimit, StepContext, step
 from fastroai.distributed import Client, Distributed, QueueOptions, RunStopped
 from fastroai.distributed.engine import EngineClient, places_of
 from fastroai.distributed.reconciling import Reconciler
-from fastroai.distributed.roster import Roster
+from fastroai.distributed.roster import Roster, read_roster
 from fastroai.errors import (
     ConfigurationError,
     ContractViolation,
@@ -190,6 +190,21 @@ async def test_what_cannot_be_carried_is_refused(app: Distributed, url: str) -> 
     away = application("postgresql://localhost:1/none", "away-app")
     with pytest.raises(RunStoreUnavailable):
         await away.start("work", {"number": 1})
+
+
+async def test_a_process_has_one_worker_and_one_engine(app: Distributed, url: str, name: str) -> None:
+    async with app.worker(**FAST):
+        with pytest.raises(ConfigurationError, match="one worker at a time in a process"):
+            await app.worker().__aenter__()
+        assert len((await read_roster(app.store, name)).workers) == 1
+    DBOS(config={"name": "its-own-app", "system_database_url": places_of(url)[1], "log_level": "ERROR"})
+    await asyncio.to_thread(DBOS.launch)
+    try:
+        with pytest.raises(ConfigurationError, match="does not launch DBOS itself"):
+            await app.worker().__aenter__()
+        assert (await (await app.start("work", {"number": 1})).status()).status == "queued"
+    finally:
+        await asyncio.to_thread(DBOS.destroy)
 
 
 async def test_deps_that_cannot_be_made_are_tried_again_and_told(app: Distributed) -> None:
