@@ -24,9 +24,13 @@ if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getatt
         {
             ".app": ("Distributed",),
             ".client": ("Client",),
-            ".engine": ("QueueOptions", "RateLimit"),
-            ".handle": ("RunHandle", "RunStopped"),
-            ".registered": ("CarriedRun",),
+            ".engine": ("QueueOptions",),
+            ".handle": ("RunStopped",),
         },
-        unlisted={".handle": ("RunStanding",), ".worker": ("Worker",)},
+        unlisted={
+            ".engine": ("RateLimit",),
+            ".handle": ("RunHandle", "RunStanding"),
+            ".registered": ("CarriedRun",),
+            ".worker": ("Worker",),
+        },
     )
