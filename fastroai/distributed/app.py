@@ -211,10 +211,16 @@ class Distributed(Client):
         terms = WorkerTerms(
             queues=tuple(queues),
             declared=dict.fromkeys(queues, QueueOptions(worker_concurrency=concurrency)) | self._declared,
-            version=version or hashlib.sha256(repr(sorted(knows.items())).encode()).hexdigest()[:16],
+            # Applications of one database share the names of versions.
+            version=f"{self.app}.{version or _version_of(knows)}",
             every=in_seconds(every),
             lease=seconds_above_zero("lease", lease),
             grace=in_seconds(graceful_timeout),
             most_deaths=max_deaths,
         )
         return Worker(self.store, self._engine, self._engine_url, self.app, self._doors, terms, on_event)
+
+
+def _version_of(knows: Mapping[str, str]) -> str:
+    """Return a name of code that knows these definitions."""
+    return hashlib.sha256(repr(sorted(knows.items())).encode()).hexdigest()[:16]

@@ -263,7 +263,11 @@ class Engine:
         DBOS(config=config)
         _registered()
         DBOS.listen_queues([_name_of(self._app, name) for name in queues])
-        DBOS.launch()
+        try:
+            DBOS.launch()
+        except BaseException:
+            self.destroy(0)
+            raise
 
     def destroy(self, seconds: int) -> None:
         """Take no more stretches, and wait at most so many seconds until those that are over are written."""

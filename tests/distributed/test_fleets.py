@@ -104,6 +104,16 @@ async def test_a_worker_that_is_told_to_end_hands_over_at_once(app: Distributed,
     assert set(Notes.ran(handle.run_id).values()) == {1}  # what ran has finished
 
 
+@pytest.mark.parametrize("url", ["postgres"], indirect=True)
+async def test_applications_with_the_same_pipelines_share_a_database(
+    url: str, name: str, tmp_path: Path
+) -> None:
+    Notes.path = tmp_path / "notes"
+    for one in (name, f"{name}-too"):
+        async with version(url, one, "first", "last") as app, app.worker(**FAST):
+            assert (await (await app.start("versioned")).result()).output == "last"
+
+
 # --- versions ---
 
 
