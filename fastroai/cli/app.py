@@ -22,6 +22,8 @@ app = typer.Typer(
 )
 runs = typer.Typer(help="Look at runs, go on with them, and forget them.", no_args_is_help=True)
 app.add_typer(runs, name="runs")
+db = typer.Typer(help="Prepare the database of workers.", no_args_is_help=True)
+app.add_typer(db, name="db")
 review = typer.Typer(help="Answer the questions that runs ask people.", no_args_is_help=True)
 app.add_typer(review, name="review")
 spend = typer.Typer(
@@ -187,6 +189,75 @@ def view(
     from fastroai.cli import viewing
 
     perform(viewing.view(store, spend, imports or [], port, not no_browser, codec))
+
+
+Url = Annotated[
+    str | None,
+    typer.Option(
+        help="Where runs and queues are: a file of SQLite, or a URL of PostgreSQL.",
+        show_default=False,
+    ),
+]
+
+
+@app.command()
+def worker(
+    imports: Annotated[
+        list[str],
+        typer.Option(
+            "--import",
+            metavar="MODULE[:NAME]",
+            help="The application (Distributed), or pipelines, graphs and flows; several times.",
+            show_default=False,
+        ),
+    ],
+    url: Url = None,
+    name: Annotated[
+        str | None,
+        typer.Option(help="The name of the application, if none is imported.", show_default=False),
+    ] = None,
+    queues: Annotated[
+        list[str] | None,
+        typer.Option("--queue", help="A queue from which it takes runs; several times.", show_default=False),
+    ] = None,
+    concurrency: Annotated[
+        int | None,
+        typer.Option(
+            help="The most runs at a time of a queue that the application does not declare.",
+            show_default=False,
+        ),
+    ] = None,
+    grace: Annotated[float, typer.Option(help="Seconds for which steps may finish at the end.")] = 20.0,
+    health: Annotated[
+        int | None,
+        typer.Option(
+            "--health-port",
+            help="A port on which /live and /ready answer to probes; none unless given.",
+            show_default=False,
+        ),
+    ] = None,
+    codec: Codec = None,
+) -> None:
+    """Carry runs of an application, until the process is told to end."""
+    from fastroai.cli import working
+
+    perform(working.work(imports, url, name, queues or ["default"], concurrency, grace, health, codec))
+
+
+@db.command("upgrade")
+def upgrade_database(url: Url = None) -> None:
+    """Make the tables for runs and queues, or bring them up to date."""
+    from fastroai.cli import working
+
+    perform(working.upgrade(url))
+
+
+@runs.command("release")
+def release_run(run: Run, store: Store) -> None:
+    """Let workers take up a run again that was set aside because they died with it."""
+    from fastroai.cli import working
+
+    perform(working.release(store, run))
 
 
 @runs.command("list")

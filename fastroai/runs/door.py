@@ -55,7 +55,7 @@ from fastroai.store.reading.following import FollowedRun
 from fastroai.store.reading.history import RunHistory
 from fastroai.store.record.declarations import OnChanged
 from fastroai.store.record.halting import cancel_halted, signal_elsewhere
-from fastroai.store.record.headers import check_run_id
+from fastroai.store.record.headers import FoundHeader, check_run_id
 from fastroai.store.record.runs import seize
 from fastroai.store.record.snapshot import RunSnapshot
 from fastroai.store.run_store import RunStore, RunStoreLike
@@ -552,6 +552,16 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
         """
         await self._signal(run_id, "cancel", store)
 
+    # --- for other engines ---
+
+    def keeper_of(self, store: RunStore) -> RunKeeper:
+        """Return what puts runs on record in a store, and reads them back. For engines that carry runs."""
+        return self._keeper(store)
+
+    async def carry_out(self, request: RunRequest[DepsT]) -> ResultT:
+        """Carry out a run that was opened elsewhere, and return the result. For engines that carry runs."""
+        return await self._execute(request)
+
     # --- parts ---
 
     def _waking(self, which: Which, how: TakeUp[DepsT]) -> Waking[DepsT, ResultT]:
@@ -562,7 +572,7 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
         return Waking(
             keeper=keeper,
             find=partial(history.due, self.name) if which == "due" else interrupted,
-            is_wanted=attrgetter(f"is_{which}"),
+            is_wanted=_is_due if which == "due" else _is_interrupted,
             execute=self._execute,
             deps_for=how.deps_for,
             tracer=how.tracer,
@@ -652,6 +662,16 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
                     raise RunNotFound(run_id, None)
                 if not await signal_elsewhere(found, run_id, signal):
                     await cancel_halted(found, run_id, self.config.codec)
+
+
+def _is_due(found: FoundHeader) -> bool:
+    """Return whether a run is due, and no workers carry it."""
+    return found.is_due and found.header.routing is None
+
+
+def _is_interrupted(found: FoundHeader) -> bool:
+    """Return whether a run is interrupted, and no workers carry it."""
+    return found.is_interrupted and found.header.routing is None
 
 
 def check_config(config: object) -> None:

@@ -41,7 +41,7 @@ from fastroai.store.lease import DEFAULT_TERMS, LeaseTerms
 from fastroai.store.reading.history import RunSummary
 from fastroai.store.record.declarations import OnChanged
 from fastroai.store.record.definitions import kind_of, pause_nodes_in, version_of
-from fastroai.store.record.entries import RunHeader, located
+from fastroai.store.record.entries import Routing, RunHeader, located
 from fastroai.store.record.halting import read_to_go_on
 from fastroai.store.record.headers import (
     FoundHeader,
@@ -54,7 +54,7 @@ from fastroai.store.record.headers import (
 from fastroai.store.record.journal import Durability
 from fastroai.store.record.memo import Memo
 from fastroai.store.record.payloads import PayloadCodec, seal
-from fastroai.store.record.runs import DurableRun
+from fastroai.store.record.runs import DurableRun, begin_record, new_header
 from fastroai.store.record.values import value_to_json
 from fastroai.store.run_store import RunStore, RunStoreLike
 from fastroai.store.signals import last_signal
@@ -117,6 +117,24 @@ class RunKeeper:
     """The budgets that the caller gives the run, as plain data; `None` if the caller gives none."""
     on_changed: OnChanged = "ask"
     """What a run that goes on does with answers on record whose calls are declared differently now."""
+    routing: Routing | None = None
+    """Which workers carry the runs that this keeper begins; `None` for this process."""
+
+    async def put_on_record(self, run_id: str, inputs: Mapping[str, object]) -> FoundHeader:
+        """Put a new run on record that no process has yet, and return its header.
+
+        The inputs must be checked before.
+
+        Raises:
+            RunExists: the store has a run of this id.
+            ValueNotStorable: an input cannot be stored.
+        """
+        opened = self.opened(run_id, inputs)
+        header, now = await new_header(
+            self.store, opened, tags=self.labels.tags, tenant=self.labels.tenant, routing=self.routing
+        )
+        await begin_record(self.store, header, located([opened]), self.codec)
+        return FoundHeader(header=header, revision=1, now=now)
 
     def begin(
         self, run_id: str | None, inputs: Mapping[str, object], *, replacing: FoundHeader | None = None
@@ -387,6 +405,7 @@ class RunKeeper:
             tenant=self.labels.tenant,
             replacing=replacing,
             terms=self.terms,
+            routing=self.routing,
         )
 
     def opened(self, run_id: str, inputs: Mapping[str, object], forked_from: str | None = None) -> RunStarted:

@@ -6,10 +6,10 @@ import asyncio
 import logging
 import signal
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from functools import partial
 from inspect import isawaitable
-from typing import Any, Final, Generic, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, cast
 
 from fastroai.errors import BudgetExceeded, ConfigurationError, FastroAIError, RunNotFound, RunStatusConflict
 from fastroai.human import Inbox
@@ -24,9 +24,14 @@ from fastroai.runtime.options import check_count, check_seconds
 from fastroai.store import RunHistory, RunSummary
 from fastroai.store.backends.adapter import adapt_run_store
 from fastroai.store.partial_text import PartialTextWriter, read_partial_text
+from fastroai.store.record.headers import read_header
+from fastroai.store.record.snapshot import RunSnapshot
 from fastroai.store.run_store import RunStoreLike
 from fastroai.web.caller import Caller, DepsT
 from fastroai.web.problems import SOON, Problem
+
+if TYPE_CHECKING:
+    from fastroai.distributed import Distributed
 
 logger: Final = logging.getLogger("fastroai.web")
 
@@ -44,6 +49,7 @@ class RunsHost(Generic[DepsT]):
         door: FrontDoor[DepsT, Any, Any],
         *,
         store: RunStoreLike | None = None,
+        workers: Distributed | None = None,
         deps_for: DepsFor[DepsT] | None = None,
         reserve: Reserve | None = None,
         on_event: OnEvent | None = None,
@@ -57,6 +63,8 @@ class RunsHost(Generic[DepsT]):
         Args:
             door: The pipeline, graph, router, flow or bound workflow.
             store: The store that keeps its runs; by default that of its config.
+            workers: The application whose workers carry the runs. Then this process only starts them, answers
+                and follows, and has no use for the other options.
             deps_for: Function that makes the `deps` of a run from its id, tags and tenant; it may be async.
             reserve: With `"quote"`, a run begins only if its budgets and limits can pay for it to its end.
             on_event: Function that is called with every event of the runs of this process.
@@ -69,13 +77,18 @@ class RunsHost(Generic[DepsT]):
         Raises:
             ConfigurationError: there is no store, or an option is invalid.
         """
+        if workers is not None:
+            if store is not None or reserve is not None or deps_for is not None:
+                expected = "nothing beside store=, reserve= and deps_for=, which workers do not heed"
+                raise ConfigurationError("workers", workers.app, expected)
+            store = workers.store
         check_count("max_concurrency", max_concurrency, least=1, required=True)
         check_seconds("graceful_timeout", graceful_timeout, zero=True)
         found = store if store is not None else door.config.store
         if found is None:
             expected = "the store that keeps the runs, here or as PipelineConfig(store=...)"
             raise ConfigurationError("store", None, expected)
-        self.door, self.store = door, adapt_run_store(found)
+        self.door, self.store, self._workers = door, adapt_run_store(found), workers
         codec = door.config.codec
         self.history = RunHistory(self.store, codec=codec)
         self.inbox = Inbox(self.store, codec=codec)
@@ -114,7 +127,7 @@ class RunsHost(Generic[DepsT]):
         writing = asyncio.create_task(texts.write())
         until = loop.time()
         try:
-            async with self._service():
+            async with self._service() if self._workers is None else nullcontext():
                 yield
                 until = loop.time() + self._graceful_timeout
             # The service has taken up its last run, and has told all runs of this process to halt.
@@ -146,6 +159,8 @@ class RunsHost(Generic[DepsT]):
             CostBudgetExceeded: a budget or limit has too little left for its quote.
             Problem: this process carries out as many runs as it may.
         """
+        if self._workers is not None:
+            return await self._start_elsewhere(self._workers, run_id, inputs, caller)
         summary = RunSummary(
             run_id=run_id,
             pipeline=self.door.name,
@@ -180,6 +195,11 @@ class RunsHost(Generic[DepsT]):
             CostBudgetExceeded: a budget or limit has too little left for the rest of its quote.
             Problem: this process carries out as many runs as it may.
         """
+        if self._workers is not None:
+            found = await read_header(self.store, run.run_id)
+            handle = self._workers.handle(run.run_id)
+            await (self._workers.go_on_soon(run.run_id) if found.is_due else handle.resume())
+            return
         deps = await self._deps(run)
         resume = cast("Callable[..., Awaitable[object]]", self.door.resume)
         await self._carry_out(
@@ -188,6 +208,22 @@ class RunsHost(Generic[DepsT]):
                 run.run_id, deps=deps, store=self.store, reserve=self._reserve, on_event=hear
             ),
         )
+
+    async def _start_elsewhere(
+        self, workers: Distributed, run_id: str, inputs: Mapping[str, object], caller: Caller[DepsT]
+    ) -> None:
+        if caller.deps is not NOT_GIVEN:
+            raise ConfigurationError("deps", caller.deps, "none: deps_factory makes them in the worker")
+        await workers.start(
+            self.door, inputs, run_id=run_id, tags=caller.tags, tenant=caller.tenant, budget=caller.budget
+        )
+
+    async def goes_on(self, run: RunSnapshot) -> bool:
+        """Return whether a run goes on, here or elsewhere, or will as soon as a worker takes it up."""
+        if run.status in ("queued", "running", "interrupted"):
+            return True
+        is_paused = self._workers is not None and run.status == "paused"
+        return is_paused and (await read_header(self.store, run.run_id)).is_due
 
     def cancel_soon(self, run_id: str) -> None:
         """Cancel a run, in whatever process it is, without waiting for it."""

@@ -18,7 +18,17 @@ Usd = Annotated[
     WithJsonSchema({"type": "string", "pattern": r"^-?[0-9]+(\.[0-9]+)?$"}),
 ]
 """US dollars, exact: a decimal number as text."""
-Status = Literal["running", "interrupted", "paused", "finished", "failed", "cancelled", "unreadable"]
+Status = Literal[
+    "queued",
+    "running",
+    "interrupted",
+    "set_aside",
+    "paused",
+    "finished",
+    "failed",
+    "cancelled",
+    "unreadable",
+]
 
 
 class RunLine(BaseModel):

@@ -31,6 +31,8 @@ from fastroai.web.problems import Problem, invalid_input, no_such_run
 
 LONGEST: Final = 60.0
 """Seconds that a request waits for a result, at most."""
+_SOON: Final = 0.1
+"""Seconds between two looks at a run that a worker is about to take up."""
 _LOOK: Final = 0.5
 """Seconds between two looks at whether the server ends."""
 
@@ -250,7 +252,7 @@ class RunOperations(Generic[DepsT]):
 
     async def _state(self, caller: Caller[DepsT], stored: str, wait: float = 0.0) -> RunState:
         run = await self.host.history.state(stored)
-        if wait > 0 and run.status in ("running", "interrupted"):
+        if wait > 0 and await self.host.goes_on(run):
             run = await self._waited_for(stored, run, min(wait, LONGEST))
         return RunState.of(run, caller)
 
@@ -270,9 +272,11 @@ class RunOperations(Generic[DepsT]):
         return await self.host.history.state(stored)
 
     async def _halted(self, stored: str, run: RunSnapshot) -> RunSnapshot:
-        while run.status in ("running", "interrupted"):
+        while await self.host.goes_on(run):
             async for _ in self.host.door.follow(stored, after=run.position, store=self.host.store):
                 pass
+            if run.status == "paused":  # it is due, and no worker has begun yet
+                await asyncio.sleep(_SOON)
             run = await self.host.history.state(stored)
         return run
 

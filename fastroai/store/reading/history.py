@@ -103,6 +103,8 @@ class RunSummary:
     input_tokens: int = 0
     output_tokens: int = 0
     """Tokens that requests used, as of `updated_at`."""
+    queue: str | None = None
+    """The queue of a run that workers carry; `None` for a run of the process that began it."""
 
     @classmethod
     def of(cls, found: FoundHeader) -> RunSummary:
@@ -128,6 +130,7 @@ class RunSummary:
             due_at=header.due_at,
             input_tokens=header.input_tokens,
             output_tokens=header.output_tokens,
+            queue=None if header.routing is None else header.routing.queue,
         )
 
     @property
@@ -177,8 +180,8 @@ class RunHistory:
         With a filter or a `limit`, it looks runs up in indexes, and reads only those that it returns.
 
         Args:
-            status: Return only runs with this status: `running`, `paused`, `finished`, `failed`,
-                `cancelled`, `interrupted` or `unreadable`.
+            status: Return only runs with this status: `queued`, `running`, `paused`, `finished`, `failed`,
+                `cancelled`, `interrupted`, `set_aside` or `unreadable`.
             pipeline: Return only runs of the pipeline or graph with this name.
             tag: Return only runs with this tag.
             tenant: Return only runs of this tenant.
@@ -237,12 +240,13 @@ class RunHistory:
     async def count(self, query: RunQuery = EVERY_RUN) -> int:
         """Return how many runs match a query.
 
-        Of runs that are `running` or `interrupted`, all headers are read: only these say which it is.
+        Of runs that are `running`, `queued`, `interrupted` or `set_aside`, all headers are read: only these
+        say which it is.
 
         Raises:
             RunStoreUnavailable: the store could not be read.
         """
-        if query.status in ("running", "interrupted"):
+        if query.recorded_status == "running":
             return len([run async for _, run in self._found(query)])
         return await count_runs(self._store, query)
 
@@ -252,12 +256,15 @@ class RunHistory:
         A run can go on if its sleep is over, if something that it waits for has come, or if the time for that
         is over. Runs that have been due for longest come first; of those that are due since the same time, as
         for a window of a spend limit, those that have waited longest. A run that is due by its entry in the
-        index, and whose header cannot be read, is one of them: its status is `unreadable`.
+        index, and whose header cannot be read, is one of them: its status is `unreadable`. Runs that workers
+        carry are none of them.
         """
         runs, now = await due_runs(self._store, pipeline)
         found = [run for one in runs for run in [self._summary_of(one, now)]]
         is_due = (
-            run.status == "unreadable" or (run.due_at is not None and run.due_at <= now) for run in found
+            run.queue is None
+            and (run.status == "unreadable" or (run.due_at is not None and run.due_at <= now))
+            for run in found
         )
         return tuple(sorted(compress(found, is_due), key=_due_since))
 
@@ -265,11 +272,11 @@ class RunHistory:
         """Return the runs of a pipeline or graph whose processes died, which `recover` resumes, newest first.
 
         A run that has not ended by its entry in the index, and whose header cannot be read, is one of them:
-        its status is `unreadable`.
+        its status is `unreadable`. Runs that workers carry are none of them.
         """
         unended = every_run(self._store, RunQuery(status="running", pipeline=pipeline))
         runs = [self._summary_of(found, now) async for found, now in unended]
-        return tuple(run for run in runs if run.status in ("interrupted", "unreadable"))
+        return tuple(run for run in runs if run.queue is None and run.status in ("interrupted", "unreadable"))
 
     async def summary(self, run_id: str) -> RunSummary:
         """Return a run at a glance. Raises as `header`."""
@@ -302,8 +309,11 @@ class RunHistory:
         has_died = trace.ended is None and found.is_interrupted
         is_held = trace.ended is not None and found.is_running  # it cannot be resumed yet
         asked = asked_at(found.header.questions, dict(enumerate(trace.entries, 1)))
+        status: RunState = "interrupted" if has_died else "running" if is_held else trace.status
+        if trace.ended is None and found.state in ("queued", "set_aside"):
+            status = found.state
         return RunSnapshot(
-            status="interrupted" if has_died else "running" if is_held else trace.status,
+            status=status,
             trace=trace,
             questions=tuple(Question.of(one, found.header) for one in asked),
         )

@@ -45,7 +45,8 @@ class RunQuery:
     """
 
     status: RunState | None = None
-    """`running`, `paused`, `finished`, `failed`, `cancelled`, `interrupted` or `unreadable`."""
+    """`queued`, `running`, `paused`, `finished`, `failed`, `cancelled`, `interrupted`, `set_aside` or
+    `unreadable`."""
     pipeline: str | None = None
     """Name of the pipeline, graph, flow or workflow."""
     tag: str | None = None
@@ -89,9 +90,13 @@ class RunQuery:
     @property
     def recorded_status(self) -> RunStatus | None:
         """The status in the headers of the runs that are wanted; `None` if it can be any."""
-        if self.status == "interrupted":
-            return "running"
-        return None if self.status == "unreadable" else self.status
+        match self.status:
+            case "queued" | "interrupted" | "set_aside":
+                return "running"
+            case "unreadable":
+                return None
+            case status:
+                return status
 
     @property
     def words(self) -> Sequence[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from ast import literal_eval
 from collections.abc import Collection, Mapping, Sequence
@@ -14,6 +16,11 @@ from fastroai.places import attempt_around, quoted, step_name
 
 RunKind: TypeAlias = Literal["pipeline", "graph", "workflow", "rows"]
 """The kinds of things that can be run."""
+
+
+def fingerprint(definition: JsonValue) -> str:
+    """Return a short text that is the same for equal definitions, and for no others."""
+    return hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def kind_of(definition: JsonValue) -> RunKind:

@@ -20,11 +20,12 @@ from fastroai.store.reading.run_spending import Spent
 from fastroai.store.record.checksums import with_checksum, without_checksum
 from fastroai.store.record.formats import check_format_in, in_this_format
 
-RunState: TypeAlias = RunStatus | Literal["interrupted", "unreadable"]
+RunState: TypeAlias = RunStatus | Literal["queued", "interrupted", "set_aside", "unreadable"]
 """Status of a run, as seen from outside.
 
-`interrupted`: the process that ran it has died; it can be resumed. `unreadable`: its header is damaged,
-or another version of FastroAI wrote it.
+`queued`: it waits for a worker to begin it. `interrupted`: the process that ran it has died; it can be
+resumed. `set_aside`: too many workers died with it, so none takes it up until somebody releases it.
+`unreadable`: its header is damaged, or another version of FastroAI wrote it.
 """
 
 _CONFIG: Final = ConfigDict(ser_json_inf_nan="constants")  # NaN and infinity would be `null` by default
@@ -116,6 +117,32 @@ def entry_in_store(run_id: str, position: int, stored: bytes) -> Fact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Routing:
+    """Which workers carry a run, and how far they are with it: see `fastroai.distributed`."""
+
+    app: str
+    """Name of the application whose workers carry it."""
+    queue: str
+    definition: str
+    """Fingerprint of the definition of the run, by which workers that know it are found."""
+    priority: int | None = None
+    partition: str | None = None
+    starts_at: datetime | None = None
+    """Time before which the run does not begin; `None` for at once."""
+    stretch: int = 1
+    """Number of the stretch that carries the run now, or did last. No other one may take it up."""
+    failures: int = 0
+    """Stretches in a row that could not take the run up."""
+    failure: str | None = None
+    """Why the last of them could not."""
+    deaths: int = 0
+    """Workers in a row that died with the run before it had finished anything more."""
+    done: int = 0
+    """How much the run had finished when a worker last died with it."""
+    is_set_aside: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunHeader:
     """The record of a run beside its log: its status, owner, cost, and what it waits for."""
 
@@ -159,5 +186,7 @@ class RunHeader:
     """Entries that the log had when the header was written. A log with fewer has lost some."""
     mail_revision: int = 0
     """Messages to the run that were sent when the header was written; as far as the sender told it."""
+    routing: Routing | None = None
+    """Which workers carry the run; `None` for a run of the process that began it."""
     later_days: tuple[date, ...] = ()
     """The days (UTC) after that of `started_at` on which a process had the run."""

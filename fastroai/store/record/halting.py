@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from fastroai.errors import RunCorrupt, RunStatusConflict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from pydantic import JsonValue
+
+from fastroai.errors import RevisionConflict, RunCorrupt, RunStatusConflict
 from fastroai.records import Usage
-from fastroai.runtime.facts import RunFinished, RunResumed
+from fastroai.runtime.facts import Fact, RunFinished, RunResumed
 from fastroai.store.record.headers import FoundHeader, is_running, read_header, read_log
 from fastroai.store.record.memo import Memo
 from fastroai.store.record.payloads import PayloadCodec, is_sealed_definition
-from fastroai.store.record.runs import DurableRun
+from fastroai.store.record.runs import DurableRun, change_header
 from fastroai.store.record.unsealing import entries_to_go_on
 from fastroai.store.run_store import RunStore
 from fastroai.store.signals import Signal, send_signal
+
+_TRIES: Final = 10
 
 
 async def signal_elsewhere(store: RunStore, run_id: str, signal: Signal) -> bool:
@@ -56,6 +64,58 @@ async def cancel_halted(store: RunStore, run_id: str, codec: PayloadCodec | None
     )
     spent = Usage.of([charge.record for charge in run.recorded.charges()])
     await run.end(RunFinished(status="cancelled", reason_code="cancelled"), spent)
+
+
+async def resume_elsewhere(
+    store: RunStore,
+    run_id: str,
+    codec: PayloadCodec | None,
+    *,
+    inputs: Mapping[str, JsonValue],
+    also: Callable[[Memo, FoundHeader], Sequence[Fact]],
+) -> None:
+    """Let workers go on with a run that waits, has failed, or was cancelled. This needs no code of the run.
+
+    `inputs` are as stored. The facts of `also` are put on record with the resume, or neither is.
+
+    Raises:
+        RunInProgress: a process has the run.
+        RunStatusConflict: the run has finished.
+    """
+    recorded, found = await read_to_go_on(store, run_id, codec, running_too=False)
+    if found.header.status == "finished":
+        raise RunStatusConflict(run_id, "finished", "a run that can go on")
+    run = await DurableRun.take_up(
+        store,
+        recorded,
+        RunResumed(inputs=dict(inputs)),
+        position=len(recorded.entries),
+        found=found,
+        durability="sync",
+        codec=codec,
+        also=also(recorded, found),
+    )
+    await run.let_go(Usage.of([charge.record for charge in run.recorded.charges()]))
+
+
+async def release(store: RunStore, run_id: str) -> None:
+    """Let workers take up a run again that was set aside because they died with it.
+
+    Raises:
+        RunNotFound: the store has no such run.
+        RunStatusConflict: it was not set aside.
+    """
+    for left in reversed(range(_TRIES)):
+        found = await read_header(store, run_id)
+        routing = found.header.routing
+        if routing is None or not routing.is_set_aside:
+            raise RunStatusConflict(run_id, found.state, "a run that was set aside")
+        changed = replace(found.header, routing=replace(routing, deaths=0, is_set_aside=False))
+        try:
+            return await change_header(store, found, changed)
+        except RevisionConflict:
+            if not left:
+                raise
 
 
 async def read_to_go_on(

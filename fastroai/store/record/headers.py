@@ -220,7 +220,13 @@ class FoundHeader:
     @property
     def state(self) -> RunState:
         """The status of the run, as seen from outside."""
-        return "interrupted" if self.is_interrupted else self.header.status
+        header = self.header
+        if header.status == "running" and header.routing is not None and not self.is_running:
+            if header.routing.is_set_aside:
+                return "set_aside"
+            if header.owner is None:
+                return "queued"
+        return "interrupted" if self.is_interrupted else header.status
 
     @property
     def is_due(self) -> bool:

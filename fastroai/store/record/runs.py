@@ -36,7 +36,9 @@ from fastroai.store.reading.as_json import as_told
 from fastroai.store.reading.index import add_to_index, in_any_order, leave_index, remove_from_index
 from fastroai.store.reading.run_index import Begun, IndexesRuns, indexes_runs
 from fastroai.store.record.declarations import OnChanged
+from fastroai.store.record.definitions import fingerprint
 from fastroai.store.record.entries import (
+    Routing,
     RunHeader,
     entry_to_store,
 )
@@ -179,17 +181,21 @@ class DurableRun:
         tenant: str | None = None,
         replacing: FoundHeader | None = None,
         terms: LeaseTerms = DEFAULT_TERMS,
+        routing: Routing | None = None,
     ) -> DurableRun:
         """Put a new run on record: `RunStarted` and, for a fork, the facts that it takes over.
 
-        `tags` and `tenant` are for finding the run later. A run given as `replacing` is gone afterwards. One
-        write of the header decides both, so each process sees exactly one of the two runs.
+        `tags` and `tenant` are for finding the run later; `routing` says which workers carry it. A run given
+        as `replacing` is gone afterwards. One write of the header decides both, so each process sees exactly
+        one of the two runs.
 
         Raises:
             RunExists: the id is taken, or the run to be replaced has gone on since its header was found.
         """
         recorded, began = Memo("", entries), steady_seconds()
-        header, now = await new_header(store, recorded.opened, tags=tags, tenant=tenant, replacing=replacing)
+        header, now = await new_header(
+            store, recorded.opened, tags=tags, tenant=tenant, replacing=replacing, routing=routing
+        )
         with _owned(terms.lease(header, now, began)) as header:
             await begin_record(store, header, entries, codec, replacing=replacing)
             journal = _journal(store, header, recorded, len(entries), durability, codec)
@@ -232,7 +238,7 @@ class DurableRun:
             if held.revision != found.revision:
                 position += await _read_answers(store, held.header, recorded, position, also, codec)
             with suppress(RevisionConflict):
-                taken = terms.lease(halted_no_longer(held.header), held.now, began)
+                taken = terms.lease(_going_on(held.header, resumed), held.now, began)
                 run = await cls._take(store, recorded, new, position, held, taken, durability, codec, terms)
                 run.on_changed = on_changed
                 return run
@@ -416,6 +422,7 @@ async def new_header(
     tags: Collection[str] = (),
     tenant: str | None = None,
     replacing: FoundHeader | None = None,
+    routing: Routing | None = None,
 ) -> tuple[RunHeader, datetime]:
     """Return a header for a new run, which no process has yet, and the time of the store's own clock.
 
@@ -435,6 +442,7 @@ async def new_header(
         forked_from=opened.forked_from,
         tags=tuple(dict.fromkeys(tags)),
         tenant=tenant,
+        routing=routing,
     )
     return header, found.now
 
@@ -530,6 +538,15 @@ def halted_no_longer(header: RunHeader) -> RunHeader:
         spent=None,
         quality=None,
     )
+
+
+def _going_on(header: RunHeader, resumed: RunResumed) -> RunHeader:
+    """Return the header of a run that goes on, perhaps with another definition."""
+    header, routing = halted_no_longer(header), header.routing
+    if routing is None:
+        return header
+    definition = routing.definition if resumed.definition is None else fingerprint(resumed.definition)
+    return replace(header, routing=replace(routing, definition=definition, failures=0, failure=None))
 
 
 def _journal(

@@ -1,0 +1,1 @@
+"""Letters that workers write and people approve: `cd examples && python -m distributed`."""

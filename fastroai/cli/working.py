@@ -1,0 +1,95 @@
+"""`worker`, `db upgrade` and `runs release`: runs that workers carry."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from fastroai.cli.exits import OK
+from fastroai.cli.opened import opened_store, without_plugins
+from fastroai.cli.targets import codec_at, import_module, import_target
+from fastroai.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from fastroai.distributed import Distributed
+
+
+async def work(
+    imports: Sequence[str],
+    url: str | None,
+    name: str | None,
+    queues: Sequence[str],
+    concurrency: int | None,
+    grace: float,
+    health: int | None,
+    codec: str | None,
+) -> int:
+    """See `app`."""
+    without_plugins()
+    from fastroai.distributed.health import answering_probes
+
+    app = _application(imports, url, name, codec)
+    worker = app.worker(queues=queues, concurrency=concurrency, graceful_timeout=grace)
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(app)
+        if health is not None:
+            await stack.enter_async_context(answering_probes(worker, health))
+        typer.echo(f"worker {worker.executor} of {app.app!r}: {', '.join(queues)}", err=True)
+        await worker.serve()
+
+
+async def upgrade(url: str | None) -> int:
+    """See `app`."""
+    from fastroai.distributed import Client
+
+    async with Client(_needed(url), name="upgrade") as client:
+        await client.upgrade()
+    return OK
+
+
+async def release(store: str, run: str) -> int:
+    """See `app`."""
+    from fastroai.store.record.halting import release as release_run
+
+    async with opened_store(store) as opened:
+        await release_run(opened, run)
+    return OK
+
+
+def _application(imports: Sequence[str], url: str | None, name: str | None, codec: str | None) -> Distributed:
+    """Return the application that is imported, or one of the pipelines and graphs that are."""
+    from fastroai.distributed import Distributed
+    from fastroai.runs.door import FrontDoor
+
+    found = [one for target in imports for one in _objects(target)]
+    apps = list({id(one): one for one in found if isinstance(one, Distributed)}.values())
+    if len(apps) > 1:
+        raise ConfigurationError("--import", imports, "one application, as in app.pipelines:app")
+    if apps:
+        if url is not None or name is not None:
+            raise ConfigurationError("--import", imports, "an application, or --url and --name; not both")
+        return apps[0]
+    doors: list[FrontDoor[Any, Any, Any]] = [one for one in found if isinstance(one, FrontDoor)]
+    if not doors:
+        expected = "a module with an application, pipelines, graphs or flows, or one of them"
+        raise ConfigurationError("--import", imports, expected)
+    if name is None:
+        raise ConfigurationError("--name", None, "the name of the application, as the module has none")
+    app = Distributed(_needed(url), name=name, codec=codec_at(codec))
+    app.register(*{id(door): door for door in doors}.values())
+    return app
+
+
+def _objects(target: str) -> Sequence[object]:
+    if ":" in target:
+        return [import_target("--import", target)]
+    return list(vars(import_module("--import", target, target)).values())
+
+
+def _needed(url: str | None) -> str:
+    if url is None:
+        raise ConfigurationError("--url", None, "a file of SQLite, or a URL of PostgreSQL")
+    return url

@@ -1,0 +1,311 @@
+"""`Client`: starts runs that workers carry, and finds, answers and stops them, without their code."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Final, Self
+
+from pydantic import JsonValue
+from pydantic_core import to_jsonable_python
+
+from fastroai.distributed.engine import EngineClient, places_of, upgrade
+from fastroai.distributed.handle import RunHandle
+from fastroai.distributed.reconciling import begin_soon, go_on_soon
+from fastroai.distributed.roster import KnownDefinition, Roster, published, published_names, read_roster
+from fastroai.distributed.stretches import is_due, next_of, stretch_id
+from fastroai.errors import ConfigurationError, ContractViolation
+from fastroai.errors.steps import ViolationDetail
+from fastroai.errors.texts import nearest_hint
+from fastroai.human.inbox import Inbox
+from fastroai.human.schema_checks import problems_of
+from fastroai.records import Duration, in_seconds
+from fastroai.runs.door import FrontDoor
+from fastroai.runs.inputs import check_mapping
+from fastroai.runs.openings import RunKeeper
+from fastroai.runs.request import RunRequest
+from fastroai.runtime.labels import labels_of
+from fastroai.runtime.options import check_seconds
+from fastroai.runtime.owner import steady_seconds
+from fastroai.store.opening import open_run_store
+from fastroai.store.reading.history import EVERY_RUN, RunHistory, RunSummary
+from fastroai.store.reading.index import store_time
+from fastroai.store.reading.run_queries import PAGE, Page, RunQuery
+from fastroai.store.record.definitions import fingerprint
+from fastroai.store.record.entries import Routing
+from fastroai.store.record.halting import release
+from fastroai.store.record.headers import FoundHeader, check_run_id
+from fastroai.store.record.payloads import PayloadCodec
+from fastroai.usage import BudgetLike
+from fastroai.usage.limits import limits_of
+
+DEFAULT: Final = "default"
+"""The name of the queue for runs that name none."""
+_NAME: Final = re.compile("[a-z0-9_-]{3,100}")
+_QUEUES_FOR: Final = 5.0
+"""Seconds for which it is remembered what queues there are."""
+_WORKERS_FOR: Final = 0.5
+"""Seconds for which it is remembered who works."""
+_PRIORITIES: Final = 2**31 - 1
+
+
+class Client:
+    """Starts runs that workers carry, in a process that needs no code of their pipelines.
+
+        async with Client("postgresql://localhost/app", name="support") as client:
+            run = await client.start("letters", {"text": "..."}, run_id="letter-1182")
+            state = await run.wait()
+
+    It reads which inputs a pipeline takes from the store, where a worker has put that.
+    """
+
+    def __init__(self, url: str, *, name: str, codec: PayloadCodec | None = None) -> None:
+        """Prepare a client. It connects when it is first used.
+
+        Args:
+            url: A file of SQLite, for one machine, or a URL of PostgreSQL.
+            name: The name of the application, which its workers have: 3 to 100 lower-case letters, digits,
+                dashes and underscores.
+            codec: The codec of the runs, if they have one.
+
+        Raises:
+            ConfigurationError: the URL is of another kind, or the name has other characters.
+            MissingExtraError: the extra `dbos` is not installed.
+        """
+        if not isinstance(name, str) or _NAME.fullmatch(name) is None:  # pyright: ignore[reportUnnecessaryIsInstance]
+            expected = "3 to 100 lower-case letters, digits, dashes and underscores"
+            raise ConfigurationError("name", name, expected)
+        place, self._engine_url = places_of(url)
+        self.app, self.codec = name, codec
+        self.store = open_run_store(place)
+        self.history = RunHistory(self.store, codec=codec)
+        self.inbox = Inbox(self.store, codec=codec)
+        self._engine = EngineClient(self._engine_url, name)
+        self._queues: dict[str, tuple[float, bool]] = {}
+        """When it was last seen of each queue whether it has partitions."""
+        self._workers, self._seen = Roster(()), 0.0
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connections of this client."""
+        await self._engine.aclose()
+        if (close := getattr(self.store, "aclose", None)) is not None:
+            await close()
+
+    # --- runs ---
+
+    async def start(
+        self,
+        pipeline: str,
+        inputs: Mapping[str, Any] | None = None,
+        *,
+        run_id: str | None = None,
+        queue: str = DEFAULT,
+        priority: int | None = None,
+        partition: str | None = None,
+        delay: Duration = 0.0,
+        tags: Collection[str] = (),
+        tenant: str | None = None,
+        budget: BudgetLike | None = None,
+    ) -> RunHandle[Any]:
+        """Put a run on record and in a queue, from which a worker takes it.
+
+        Args:
+            pipeline: The name of the pipeline, graph, router, flow or bound workflow.
+            inputs: As in `execute`, as JSON.
+            run_id: The id of the run; by default a new one. A run is begun once, whoever asks how often.
+            queue: The queue.
+            priority: From 1, the first, to 2,147,483,647; runs without one come before all others.
+            partition: The partition of a queue that has some, such as a tenant.
+            delay: Seconds before which the run does not begin.
+            tags: As in `execute`.
+            tenant: As in `execute`.
+            budget: As in `execute`. It is on record, so it is a `Budget` and no `SpendLimit`; these are in
+                the config of the pipeline.
+
+        Raises:
+            ConfigurationError: there is no such pipeline or queue; the queue has partitions and none is
+                given, or the other way round; or an option is invalid.
+            ContractViolation: the inputs are not what the pipeline accepts.
+            RunExists: the store has a run of this id.
+            RunStoreUnavailable: the store could not be reached. The run may have been put on record.
+        """
+        keeper, checked = await self._keeper_and_inputs(pipeline, inputs)
+        return await self._start(
+            keeper,
+            checked,
+            None,
+            run_id=run_id,
+            queue=queue,
+            priority=priority,
+            partition=partition,
+            delay=delay,
+            tags=tags,
+            tenant=tenant,
+            budget=budget,
+        )
+
+    def handle(self, run_id: str) -> RunHandle[Any]:
+        """Return the handle of a run, which need not exist."""
+        return RunHandle(self, run_id, None)
+
+    async def list(
+        self, query: RunQuery = EVERY_RUN, *, limit: int = PAGE, after: str | None = None
+    ) -> Page[RunSummary]:
+        """Return a page of the runs in the store that match a query, as `RunHistory.page` does."""
+        return await self.history.page(query, limit=limit, after=after)
+
+    async def upgrade(self) -> None:
+        """Make the tables of the store and of the queues, or bring them up to date."""
+        await store_time(self.store)
+        await asyncio.to_thread(upgrade, self._engine_url)
+
+    # --- for handles ---
+
+    async def go_on_soon(self, run_id: str) -> None:
+        """Give a run a stretch at once, if it is due."""
+        await go_on_soon(self.store, self._engine, self.app, run_id)
+
+    async def release(self, run_id: str) -> None:
+        """See `RunHandle.release`."""
+        await release(self.store, run_id)
+        await self.go_on_soon(run_id)
+
+    async def why_nobody_has(self, found: FoundHeader) -> str:
+        """Return why no worker carries a run that is due; an empty text if one does, or will soon."""
+        routing = found.header.routing
+        if routing is not None and routing.is_set_aside:
+            return f"{routing.deaths} workers in a row died with it; release() lets them take it up again"
+        if routing is None or not is_due(found, self.app):
+            return ""
+        if routing.failure is not None:
+            return f"it could not be taken up, and will be tried again: {routing.failure}"
+        roster, name, queue = await read_roster(self.store, self.app), found.header.pipeline, routing.queue
+        if not any(queue in worker.queues for worker in roster.workers):
+            return f"no living worker takes runs from queue {queue!r}"
+        if roster.version_for(name, routing.definition, queue) is not None:
+            return ""
+        stretch = stretch_id(found.header, routing.stretch)
+        if next_of(found, (await self._engine.rows([stretch])).get(stretch), roster).fate == "has one":
+            return ""
+        return f"no living worker knows {name!r} as it was when the run began"
+
+    # --- parts ---
+
+    async def _keeper_and_inputs(
+        self, pipeline: str, inputs: Mapping[str, Any] | None
+    ) -> tuple[RunKeeper, Mapping[str, object]]:
+        """Return what puts runs of a definition on record that a worker has published, and checked inputs."""
+        known = await published(self.store, self.app, pipeline)
+        if known is None:
+            names = await published_names(self.store, self.app)
+            hint = nearest_hint(pipeline, names)
+            expected = f"one that a worker of {self.app!r} has registered: {', '.join(names) or 'none has'}"
+            raise ConfigurationError("pipeline", pipeline, f"{expected}.{hint}" if hint else expected)
+        if known.is_sealed and self.codec is None:
+            raise ConfigurationError("codec", None, f"the codec of {pipeline!r}, whose values are sealed")
+        keeper = RunKeeper(
+            definition=known.definition,
+            input_types={},
+            output_types={},
+            store=self.store,
+            durability="sync",
+            codec=self.codec,
+            kind=known.kind,
+        )
+        return keeper, _checked(known, inputs)
+
+    async def _start(
+        self,
+        keeper: RunKeeper,
+        inputs: Mapping[str, object],
+        door: FrontDoor[Any, Any, Any] | None,
+        *,
+        run_id: str | None,
+        queue: str,
+        priority: int | None,
+        partition: str | None,
+        delay: Duration,
+        tags: Collection[str],
+        tenant: str | None,
+        budget: BudgetLike | None,
+    ) -> RunHandle[Any]:
+        run_id = uuid.uuid4().hex if run_id is None else run_id
+        check_run_id(run_id)
+        _check_priority(priority)
+        check_seconds("delay", delay, zero=True)
+        limits = limits_of(budget)
+        if limits is not None and limits.spend_limits:
+            expected = "a Budget; a SpendLimit is code, so it is in the config of the pipeline"
+            raise ConfigurationError("budget", budget, expected)
+        await self._check_partition(queue, partition)
+        seconds = in_seconds(delay)
+        starts_at = await store_time(self.store) + timedelta(seconds=seconds) if seconds else None
+        routing = Routing(
+            app=self.app,
+            queue=queue,
+            definition=fingerprint(keeper.definition),
+            priority=priority,
+            partition=partition,
+            starts_at=starts_at,
+        )
+        request: RunRequest[Any] = RunRequest(
+            inputs, run_id=run_id, labels=labels_of(tags, tenant), limits=limits
+        )
+        found = await replace(request.labelling(keeper), routing=routing).put_on_record(run_id, inputs)
+        await begin_soon(self.store, self._engine, found, await self._roster())
+        return RunHandle(self, run_id, door)
+
+    async def _roster(self) -> Roster:
+        """Return the living workers as they were a moment ago, which is enough to choose one."""
+        if steady_seconds() - self._seen > _WORKERS_FOR:
+            self._workers, self._seen = await read_roster(self.store, self.app), steady_seconds()
+        return self._workers
+
+    async def _has_partitions(self, queue: str) -> bool:
+        """Return whether a queue has partitions. Raises `ConfigurationError` if there is no such queue."""
+        seen, has_partitions = self._queues.get(queue, (0.0, False))
+        if not seen or steady_seconds() - seen > _QUEUES_FOR:
+            has_partitions = await self._engine.has_partitions(queue)
+            self._queues[queue] = steady_seconds(), has_partitions
+        return has_partitions
+
+    async def _check_partition(self, queue: str, partition: str | None) -> None:
+        """Refuse what the engine would accept, and never run. Raises `ConfigurationError`."""
+        has_partitions = await self._has_partitions(queue)
+        if has_partitions and not partition:
+            raise ConfigurationError("partition", partition, f"a partition, which queue {queue!r} needs")
+        if partition is not None and not has_partitions:
+            raise ConfigurationError("partition", partition, f"nothing: queue {queue!r} has no partitions")
+
+
+def _checked(known: KnownDefinition, inputs: Mapping[str, Any] | None) -> Mapping[str, object]:
+    """Check inputs by a JSON Schema. Raises `ContractViolation`, or `ConfigurationError` if not JSON."""
+    check_mapping(inputs)
+    try:
+        given: dict[str, JsonValue] = to_jsonable_python(dict(inputs or {}), inf_nan_mode="constants")
+    except ValueError as error:
+        raise ConfigurationError("inputs", inputs, f"values that have a form in JSON: {error}") from error
+    problems: Sequence[str] = () if known.input_schema is None else problems_of(given, known.input_schema)
+    if problems:
+        details = tuple(ViolationDetail(type="schema", loc=(), msg=one) for one in problems)
+        raise ContractViolation(None, "input", details, given, known.name)
+    return given
+
+
+def _check_priority(priority: int | None) -> None:
+    is_number = isinstance(priority, int) and not isinstance(priority, bool)
+    if priority is not None and not (is_number and 1 <= priority <= _PRIORITIES):
+        raise ConfigurationError("priority", priority, f"a whole number from 1 to {_PRIORITIES:,}")

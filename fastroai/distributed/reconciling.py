@@ -1,0 +1,249 @@
+"""Looks for runs that need a stretch, and gives them one, in every worker."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from fastroai.distributed.engine import AT_ONCE, EngineClient, Row
+from fastroai.distributed.roster import Roster, read_roster
+from fastroai.distributed.stretches import (
+    died_with,
+    is_due,
+    next_of,
+    renewed,
+    stretch_id,
+    to_enqueue,
+)
+from fastroai.errors import FastroAIError, RevisionConflict, RunNotFound
+from fastroai.runtime.facts import Ends
+from fastroai.runtime.owner import steady_seconds
+from fastroai.store.reading.index import find_runs, store_time
+from fastroai.store.reading.run_queries import Place, RunQuery
+from fastroai.store.record.headers import UNREADABLE, FoundHeader, decode_header, read_header, read_log
+from fastroai.store.record.runs import change_header
+from fastroai.store.run_store import RunStore
+
+_UNENDED: Final = RunQuery(status="interrupted", sort="updated", ascending=True)
+"""Runs that have begun or are queued, and have not ended, those first that have shown no life for longest."""
+_MICROSECOND: Final = timedelta(microseconds=1)
+_UNHEARD: Final = 30.0
+"""Seconds after which a stretch counts as lost that a worker has begun and knows nothing of."""
+_SWEEP: Final = 10
+"""Looks between two sweeps over the stretches of workers that have died."""
+
+
+logger: Final = logging.getLogger("fastroai.distributed")
+
+
+async def go_on(
+    store: RunStore,
+    engine: EngineClient,
+    found: FoundHeader,
+    row: Row | None,
+    roster: Roster,
+    *,
+    most_deaths: int,
+    adopt: str | None = None,
+    lost: frozenset[str] = frozenset(),
+) -> bool:
+    """Give a run that is due the stretch that it needs. Return whether it has one now.
+
+    A run is set aside when so many workers in a row have died with it. `adopt` is a version of the code that
+    can carry the run, although it knows another definition.
+    """
+    needs = next_of(found, row, roster, lost)
+    if needs.fate == "has one":
+        return True
+    version = needs.version or adopt
+    if version is None:
+        return False  # nobody knows the run: it waits
+    header = found.header
+    if needs.fate == "renew":
+        assert row is not None
+        done = await _done(store, found) if died_with(found) else None
+        header = renewed(found, row, done, most_deaths)
+        try:
+            await change_header(store, found, header)
+        except RevisionConflict:
+            return True  # it goes on, or another worker was faster
+        await engine.cancel([row.id])  # so that it keeps no place in its queue
+        if header.routing is not None and header.routing.is_set_aside:
+            logger.error(
+                "run %r is set aside: %d workers in a row died with it", header.run_id, header.routing.deaths
+            )
+            return False
+    await engine.enqueue(to_enqueue(found, header, version))
+    return True
+
+
+async def _done(store: RunStore, found: FoundHeader) -> int:
+    """Return how much a run has finished, in a number that only grows; 0 if its log cannot be read."""
+    try:
+        return sum(isinstance(fact, Ends) for fact in await read_log(store, found.header))
+    except UNREADABLE:
+        return 0
+
+
+@dataclass(slots=True)
+class _Cursor:
+    """Where the next page of a query begins."""
+
+    after: Place | None = None
+
+
+class Reconciler:
+    """Looks for runs that need a stretch, a page at a time, until it is cancelled."""
+
+    def __init__(
+        self,
+        store: RunStore,
+        engine: EngineClient,
+        app: str,
+        *,
+        executor: str,
+        version: str,
+        most_deaths: int,
+        is_carried: Callable[[str], bool],
+        adopts: Callable[[FoundHeader], Awaitable[bool]],
+    ) -> None:
+        """Prepare it for a worker.
+
+        `is_carried` says whether the worker carries a stretch now, and `adopts` whether its code can carry a
+        run whose definition no worker knows.
+        """
+        self._store, self._engine, self._app = store, engine, app
+        self._executor, self._version, self._most_deaths = executor, version, most_deaths
+        self._is_carried, self._adopts = is_carried, adopts
+        self._paused, self._begun = _Cursor(), _Cursor()
+        self._unheard: dict[str, float] = {}
+        """Stretches that this worker has begun and knows nothing of, and since when."""
+        self._looks = 0
+        self._failure = ""
+
+    async def keep_looking(self, seconds: float) -> None:
+        """Look every `seconds` or so, until the task is cancelled. An error is logged once."""
+        while True:
+            await asyncio.sleep(seconds * random.uniform(0.8, 1.2))
+            try:
+                await self.look()
+                self._failure = ""
+            except FastroAIError as error:
+                if self._failure != (text := str(error)):
+                    logger.warning("runs to go on with could not be looked up: %s", text)
+                    self._failure = text
+
+    async def look(self) -> None:
+        """Look once: at the runs that are due, and at a page of those that have not ended."""
+        self._looks += 1
+        found = [*await self._due(), *await self._unended()]
+        if found or self._looks % _SWEEP == 0:
+            roster = await read_roster(self._store, self._app)
+            if self._looks % _SWEEP == 0:
+                await self.sweep(roster)
+            await self._go_on_with(found, roster)
+
+    async def _due(self) -> Sequence[FoundHeader]:
+        until = await store_time(self._store) + _MICROSECOND
+        query = RunQuery(status="paused", due_until=until, sort="updated", ascending=True)
+        return await self._mine(query, self._paused)
+
+    async def _unended(self) -> Sequence[FoundHeader]:
+        return await self._mine(_UNENDED, self._begun)
+
+    async def _mine(self, query: RunQuery, cursor: _Cursor) -> Sequence[FoundHeader]:
+        """Return the runs on the next page that are due, and that this application carries."""
+        found = await find_runs(self._store, query, after=cursor.after, limit=AT_ONCE)
+        cursor.after = found.runs[-1].place if len(found.runs) == AT_ONCE else None
+        mine = list[FoundHeader]()
+        for one in found.runs:
+            with suppress(*UNREADABLE):
+                header = decode_header(one.place.run_id, one.value)
+                run = FoundHeader(header=header, revision=one.revision, now=found.now)
+                if is_due(run, self._app):
+                    mine.append(run)
+        return mine
+
+    async def _go_on_with(self, due: Sequence[FoundHeader], roster: Roster) -> None:
+        rows = await self._engine.rows([_id_of(found) for found in due])
+        lost = self._lost(rows)
+        for found in due:
+            row = rows.get(_id_of(found))
+            with suppress(RunNotFound):  # it was deleted meanwhile
+                if not await self._go_on(found, row, roster, lost) and await self._adopts(found):
+                    await self._go_on(found, row, roster, lost, adopt=self._version)
+
+    async def _go_on(
+        self,
+        found: FoundHeader,
+        row: Row | None,
+        roster: Roster,
+        lost: frozenset[str],
+        adopt: str | None = None,
+    ) -> bool:
+        return await go_on(
+            self._store,
+            self._engine,
+            found,
+            row,
+            roster,
+            most_deaths=self._most_deaths,
+            lost=lost,
+            adopt=adopt,
+        )
+
+    def _lost(self, rows: Mapping[str, Row]) -> frozenset[str]:
+        """Return the stretches that this worker has begun by their rows, and knows nothing of."""
+        unheard = {
+            row.id
+            for row in rows.values()
+            if row.state == "running" and row.executor == self._executor and not self._is_carried(row.id)
+        }
+        now = steady_seconds()
+        self._unheard = {one: self._unheard.get(one, now) for one in unheard}
+        return frozenset(one for one, since in self._unheard.items() if now - since > _UNHEARD)
+
+    async def sweep(self, roster: Roster) -> None:
+        """Take the stretches of dead workers out of their queues. Their runs have others, or need none."""
+        offset = 0
+        while page := await self._engine.running(offset):
+            if dead := [row.id for row in page if not roster.is_living(row.executor)]:
+                await self._engine.cancel(dead)
+            offset += len(page) - len(dead)
+
+
+async def go_on_soon(store: RunStore, engine: EngineClient, app: str, run_id: str) -> None:
+    """Give a run a stretch at once, if it is due. If this fails, a worker does it at its next look.
+
+    Runs whose workers have died are left to the others, which count that.
+    """
+    try:
+        found = await read_header(store, run_id)
+        if is_due(found, app) and not died_with(found):
+            rows = await engine.rows([_id_of(found)])
+            roster = await read_roster(store, app)
+            await go_on(store, engine, found, rows.get(_id_of(found)), roster, most_deaths=1)
+    except FastroAIError as error:
+        logger.warning(
+            "run %r: no worker was told of it, so it goes on at their next look: %s", run_id, error
+        )
+
+
+async def begin_soon(store: RunStore, engine: EngineClient, found: FoundHeader, roster: Roster) -> None:
+    """Give a new run its first stretch. If this fails, a worker does it at its next look."""
+    try:
+        await go_on(store, engine, found, None, roster, most_deaths=1)
+    except FastroAIError as error:
+        logger.warning("run %r begins at the next look of a worker: %s", found.header.run_id, error)
+
+
+def _id_of(found: FoundHeader) -> str:
+    routing = found.header.routing
+    assert routing is not None
+    return stretch_id(found.header, routing.stretch)

@@ -1,0 +1,63 @@
+"""The pipelines and graphs that an application has, and what makes the `deps` of their runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from pydantic import JsonValue, TypeAdapter
+from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
+
+from fastroai.distributed.roster import KnownDefinition
+from fastroai.runs.door import FrontDoor
+from fastroai.runs.openings import RunKeeper
+from fastroai.store.run_store import RunStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CarriedRun:
+    """A run that a worker is about to carry, for `deps_factory`."""
+
+    run_id: str
+    pipeline: str
+    tenant: str | None
+    tags: tuple[str, ...]
+    inputs: Mapping[str, object]
+
+
+DepsFactory: TypeAlias = Callable[[CarriedRun], Any]
+"""Function that makes the `deps` of a run in the worker that carries it. It may be async."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A pipeline, graph, router, flow or bound workflow, as an application has it."""
+
+    door: FrontDoor[Any, Any, Any]
+    deps_factory: DepsFactory | None
+
+    def keeper(self, store: RunStore) -> RunKeeper:
+        """Return what puts its runs on record."""
+        return self.door.keeper_of(store)
+
+    def known(self, store: RunStore) -> KnownDefinition:
+        """Return what processes without the code have to know of it."""
+        keeper = self.keeper(store)
+        return KnownDefinition(
+            name=self.door.name,
+            kind=keeper.kind,
+            definition=keeper.definition,
+            input_schema=self._input_schema(),
+            is_sealed=keeper.codec is not None,
+        )
+
+    def _input_schema(self) -> dict[str, JsonValue] | None:
+        """Return the JSON Schema of the inputs; `None` if no type declares them, or it has no schema."""
+        declared = self.door.input_type
+        if declared is None:
+            return None
+        try:
+            return TypeAdapter(declared).json_schema()
+        except (PydanticInvalidForJsonSchema, PydanticUserError):
+            return None

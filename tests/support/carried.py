@@ -1,0 +1,212 @@
+"""An application whose runs workers carry: `python carried.py URL NAME NOTES [QUEUE]` is one of them.
+
+Each step says in a file that it runs, so that a test sees what ran how often, whatever became of the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from typing_extensions import TypedDict
+
+from fastroai import Edge, FastroAgent, Graph, Pipeline, PipelineConfig, StepContext, compute, flow, step
+from fastroai.distributed import CarriedRun, Distributed, QueueOptions
+
+PATIENCE: Final = 300
+"""Seconds, as in `support.patience`, which this file cannot import where it runs as a program."""
+
+
+class Notes:
+    """A file to which each line is added whole."""
+
+    path = Path(os.devnull)
+
+    @classmethod
+    def write(cls, *words: object) -> None:
+        file = os.open(cls.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        os.write(file, (json.dumps(words) + "\n").encode())
+        os.close(file)
+
+    @classmethod
+    def read(cls) -> Sequence[Sequence[Any]]:
+        text = cls.path.read_text() if cls.path.exists() else ""
+        return [json.loads(line) for line in text.splitlines()]
+
+    @classmethod
+    def ran(cls, run_id: str) -> Counter[str]:
+        """How often each step of a run has begun."""
+        return Counter(words[2] for words in cls.read() if words[0] == "ran" and words[1] == run_id)
+
+
+def noted(ctx: StepContext[Any], name: str) -> None:
+    Notes.write("ran", ctx.run_id, name, ctx.idempotency_key, os.getpid())
+
+
+class Inputs(TypedDict):
+    number: int
+
+
+@step
+async def first(ctx: StepContext[str]) -> int:
+    noted(ctx, "first")
+    await asyncio.sleep(0.05)
+    return ctx.get_input("number", int)
+
+
+@step
+async def second(ctx: StepContext[str]) -> int:
+    noted(ctx, "second")
+    await ctx.once("posted", lambda: Notes.write("posted", ctx.run_id, ctx.idempotency_key))
+    await asyncio.sleep(0.05)
+    return ctx.get_dependency("first", int) * 2
+
+
+@step
+async def third(ctx: StepContext[str]) -> str:
+    noted(ctx, "third")
+    await asyncio.sleep(0.05)
+    return f"{ctx.deps}:{ctx.get_dependency('second', int)}"
+
+
+@step
+async def dies(ctx: StepContext[str]) -> None:
+    noted(ctx, "dies")
+    if not os.environ.get("SPARED"):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@step
+async def asks(ctx: StepContext[str]) -> bool:
+    noted(ctx, "asks")
+    return await ctx.ask("May I?", bool)
+
+
+@step
+async def naps(ctx: StepContext[str]) -> str:
+    noted(ctx, "naps")
+    await ctx.sleep(0.3)
+    return "rested"
+
+
+@step
+async def waits(ctx: StepContext[str]) -> str:
+    noted(ctx, "waits")
+    await asyncio.sleep(PATIENCE)
+    return "never"
+
+
+@step
+async def writes(ctx: StepContext[str]) -> str:
+    noted(ctx, "writes")
+    agent: FastroAgent[Any, str] = FastroAgent("openai-chat:gpt-5-mini", max_tokens=100)
+    return (await ctx.run(agent, f"write about {ctx.get_input('number', int)}")).output
+
+
+@compute
+async def doubled(number: int) -> int:
+    Notes.write("ran", "", "doubled", "", os.getpid())
+    await asyncio.sleep(0.05)
+    return number * 2
+
+
+def doors() -> Sequence[Any]:
+    """The pipelines and so on that workers know."""
+    config = PipelineConfig(lease=2.0)
+    work = {"first": first, "second": second, "third": third}
+    needs = {"second": ["first"], "third": ["second"]}
+    with_questions = {"first": first, "asks": asks, "naps": naps}
+
+    @flow(config=config)
+    async def doubles(number: int) -> int:
+        return await doubled(number) + await doubled(number + 1)
+
+    return [
+        Pipeline("work", work, dependencies=needs, accepts=Inputs, config=config),
+        Pipeline("people", with_questions, dependencies={"asks": ["first"], "naps": ["asks"]}, config=config),
+        Pipeline("deadly", {"dies": dies}, config=config),
+        Pipeline("endless", {"waits": waits}, config=config),
+        Pipeline(
+            "writing",
+            {"writes": writes, "naps": naps},
+            dependencies={"naps": ["writes"]},
+            config=config,
+            output_step="naps",
+        ),
+        Graph("circle", nodes={"first": first, "naps": naps}, edges=[Edge("first", "naps")], config=config),
+        doubles,
+    ]
+
+
+def deps_of(run: CarriedRun) -> str:
+    """The `deps` of a run, unless it is one for which there are none."""
+    Notes.write("deps", run.run_id, os.getpid())
+    if run.tenant == "without":
+        raise LookupError("no deps for this tenant")
+    return f"{run.tenant}/{run.inputs.get('number')}"
+
+
+def application(url: str, name: str) -> Distributed:
+    app = Distributed(url, name=name)
+    app.register(*doors(), deps_factory=deps_of)
+    app.register_queue("default", QueueOptions(polling_interval_sec=0.05))
+    return app
+
+
+class Workers:
+    """Processes that carry runs of an application."""
+
+    def __init__(self, url: str, name: str, notes: Path) -> None:
+        self.url, self.name, self.notes = url, name, notes
+        self.running: list[subprocess.Popen[bytes]] = []
+        Notes.path = notes
+
+    def begin(self, *queues: str, **environment: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, __file__, self.url, self.name, str(self.notes), *queues]
+        tests = str(Path(__file__).parents[1])
+        path = os.pathsep.join([*filter(None, sys.path), tests])
+        process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path, **environment})
+        self.running.append(process)
+        return process
+
+    def kill(self, process: subprocess.Popen[bytes]) -> None:
+        process.kill()
+        process.wait(PATIENCE)
+        self.running.remove(process)
+
+    def close(self) -> None:
+        for process in self.running:
+            process.kill()
+        for process in self.running:
+            process.wait(PATIENCE)
+
+
+@contextmanager
+def workers_of(url: str, name: str, notes: Path) -> Iterator[Workers]:
+    workers = Workers(url, name, notes)
+    try:
+        yield workers
+    finally:
+        workers.close()
+
+
+async def main() -> None:
+    url, name, notes, *queues = sys.argv[1:]
+    Notes.path = Path(notes)
+    app = application(url, name)
+    limit = {"max_deaths": int(os.environ.get("MAX_DEATHS", "100"))}
+    worker = app.worker(queues=queues or ["default"], every=0.2, lease=2.0, graceful_timeout=5.0, **limit)
+    await worker.serve()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
