@@ -141,6 +141,11 @@ PRINTS = {
         r"^Invoice 42 is paid\. \[\('released', 0\), \('released', \d+\), \('settled', \d+\)\]$",
         r"^look_up failed: no such invoice\ntold of LookupError\('no such invoice'\) once$",
     ],
+    "rows": [
+        r"^60 rows will cost about \$0\.0003960$",
+        r"^failed budget_exceeded\nfinished 60 rows for \$0\.0003960$",
+        r"^T7 is about billing$",
+    ],
     "router": [r"gpt-5-nano \(settled\)", r"gpt-5 \(released\), gpt-5-nano \(settled\)"],
     "spend_limit": [
         r"grace: 25% of \$0\.002 is spent\n(.|\n)*grace: 50% of \$0\.002 is spent\n",
