@@ -68,7 +68,7 @@ async def plain(url: str, count: int, runs: int, seconds: float) -> float:
             {
                 "workflow_name": "plain",
                 "queue_name": f"{name}.plain",
-                "app_version": "v",
+                "app_version": name,
                 "serialization_type": WorkflowSerializationFormat.PORTABLE,
             }
         )

@@ -56,7 +56,7 @@ async def plain(url: str, name: str) -> None:
             "name": name,
             "system_database_url": places_of(url)[1],
             "executor_id": str(os.getpid()),
-            "application_version": "v",
+            "application_version": name,
             "log_level": "WARNING",
         }
     )
