@@ -1,4 +1,4 @@
-"""A typed function over a table: a quote, a budget that ends it too early, and a resume that asks no row twice.
+"""A typed function over a table: a quote, a budget that ends it too early, and a resume.
 
 Runs offline: the lines that say so stand for OpenAI. Leave them out to use the real one, with your key.
 """
