@@ -54,6 +54,7 @@ OURS: Final = {
     "CircuitOpened",
     "SpendClaim",
     "AccountRow",
+    "Progress",
 }
 """What FastroAI calls or makes itself: methods of stores, claims, events, errors, resolved settings."""
 
