@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fastroai.testing.clocks import ManualClock
     from fastroai.testing.ledger import Ledger, LedgerEntry, LedgerTotals
-    from fastroai.testing.recordings import RecordingMismatch
     from fastroai.testing.replacing import replaced
     from fastroai.testing.replies import Fault, Reply, ToolCall, Usage
     from fastroai.testing.requests import Message, ServedRequest, Tool, ToolResult
@@ -42,7 +41,6 @@ __all__ = [
     "replaced",
     "step_context",
     # runs
-    "RecordingMismatch",
     "assert_run",
 ]
 
@@ -52,7 +50,6 @@ _HOMES = {
     "requests": ("Message", "ServedRequest", "Tool", "ToolResult"),
     "ledger": ("Ledger", "LedgerEntry", "LedgerTotals"),
     "clocks": ("ManualClock",),
-    "recordings": ("RecordingMismatch",),
     "replacing": ("replaced",),
     "run_assertions": ("assert_run",),
     "run_store_suite": ("RunStoreSuite",),

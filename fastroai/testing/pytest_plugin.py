@@ -5,6 +5,7 @@ It needs no asyncio plugin, and imports nothing until it is used.
 
 import re
 import sys
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -63,13 +64,12 @@ def allow_model_requests() -> None:
 def recording(request: pytest.FixtureRequest) -> Iterator[Path]:
     """Answer the models of the test from a recording; with `--record-models`, ask them, and record.
 
-    The value is the file: `recordings/<name of the test>.json` beside the test.
+    The value is the file, in the folder `recordings` beside the test: `test_desk.test_answers.json`.
     """
     from fastroai.testing.recordings import recorded, replayed
 
     node: pytest.Item = request.node
-    name = re.sub(r"[^\w.-]+", "-", node.name).strip("-")
-    path = node.path.parent / "recordings" / f"{node.path.stem}.{name}.json"
+    path = node.path.parent / "recordings" / f"{node.path.stem}.{_file_name(node)}.json"
     how = f"To record, run: pytest {_RECORD} '{node.nodeid}'"
 
     def tell(difference: str) -> None:
@@ -83,6 +83,13 @@ def recording(request: pytest.FixtureRequest) -> Iterator[Path]:
                 raise _TestFailed
     except _TestFailed:
         pass
+
+
+def _file_name(node: pytest.Item) -> str:
+    """Return the name of a test, with its class and parameters, as part of the name of a file."""
+    name = ".".join(node.nodeid.split("::")[1:])
+    safe = re.sub(r"[^\w.\[\]-]+", "-", name)
+    return safe if safe == name else f"{safe}-{zlib.crc32(name.encode()):08x}"
 
 
 class _TestFailed(Exception):

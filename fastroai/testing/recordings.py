@@ -10,10 +10,11 @@ import importlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 from unittest.mock import patch
 from urllib.parse import urlsplit
 
@@ -50,6 +51,9 @@ _KEYS: Final = (
 )
 """Variables without which PydanticAI builds no model of their providers."""
 
+_Send: TypeAlias = Callable[[Any], Awaitable[Any]]
+"""The way on for a request: to the recording, or to the provider."""
+
 
 class RecordingMismatch(AssertionError):
     """The requests of a run are not those of its recording. The message says which, and what to do."""
@@ -68,7 +72,7 @@ def recorded(path: Path, how: str) -> Iterator[None]:
     """
     unfinished = path.with_name(f"{path.name}.unfinished")
     try:
-        with _cassette(unfinished, "all"):
+        with _cassette(unfinished, "all"), _sending(_uncompressed):
             yield
         if not unfinished.exists():
             raise RecordingMismatch(f"there is nothing to record in {path}: no model was asked. {how}")
@@ -89,14 +93,21 @@ def replayed(path: Path, how: str, tell: Callable[[str], None]) -> Iterator[None
         MissingExtraError: VCR.py is not installed.
     """
     _check(path, how)
+    missing: Any = _vcr().errors.CannotOverwriteExistingCassetteException
     keys = {name: _NO_KEY for name in _KEYS if name not in os.environ}
     differences: list[str] = []
 
-    def note(difference: str) -> None:
-        differences.append(difference)
-        tell(difference)
+    async def answered(client: Any, send: _Send, request: Any) -> Any:
+        try:
+            return await send(request)
+        except missing as error:
+            differences.append(message := f"{_difference(error, path)}\n{how}")
+            tell(message)
+        # As an error of the network, SDKs would send it again.
+        body = {"type": "error", "error": {"type": "recording_mismatch", "message": message}}
+        return client.Response(400, headers={"x-should-retry": "false"}, json=body, request=request)
 
-    with patch.dict(os.environ, keys), _cassette(path, "none") as cassette, _refusing(path, how, note):
+    with patch.dict(os.environ, keys), _cassette(path, "none") as cassette, _sending(answered):
         yield
     if differences:
         raise RecordingMismatch("\n".join(differences))
@@ -150,14 +161,18 @@ class _ModelRequests:
         return content
 
 
-@contextmanager
-def _cassette(path: Path, mode: Literal["all", "none"]) -> Iterator[Any]:
+def _vcr() -> Any:
+    """Return the module of VCR.py, which has no types."""
     try:
-        vcr: Any = importlib.import_module("vcr")  # it has no types
+        return importlib.import_module("vcr")
     except ModuleNotFoundError as error:
         raise MissingExtraError("recordings of model requests", "testing", "vcrpy") from error
+
+
+@contextmanager
+def _cassette(path: Path, mode: Literal["all", "none"]) -> Iterator[Any]:
     requests = _ModelRequests()
-    recorder = vcr.VCR(
+    recorder = _vcr().VCR(
         serializer="json",
         record_mode=mode,
         match_on=_MATCH_ON,
@@ -173,28 +188,29 @@ def _cassette(path: Path, mode: Literal["all", "none"]) -> Iterator[Any]:
 
 
 @contextmanager
-def _refusing(path: Path, how: str, note: Callable[[str], None]) -> Iterator[None]:
-    """Answer requests that a recording does not have: as errors of the network, they would be sent again."""
-    missing: Any = importlib.import_module("vcr.errors").CannotOverwriteExistingCassetteException
+def _sending(send: Callable[[Any, _Send, Any], Awaitable[Any]]) -> Iterator[None]:
+    """Let a function send the requests of SDKs. It gets the client's module, the way on, and the request."""
 
-    def answering(client: Any) -> Any:
-        replay = client.AsyncHTTPTransport.handle_async_request
+    def sends(client: Any) -> Any:
+        transport = client.AsyncHTTPTransport
+        before = transport.handle_async_request
 
-        async def answer(transport: Any, request: Any) -> Any:
-            try:
-                return await replay(transport, request)
-            except missing as error:
-                note(message := f"{_difference(error, path)}\n{how}")
-            body = {"type": "error", "error": {"type": "recording_mismatch", "message": message}}
-            return client.Response(400, headers={"x-should-retry": "false"}, json=body, request=request)
+        async def handle(self: Any, request: Any) -> Any:
+            return await send(client, partial(before, self), request)
 
-        return patch.object(client.AsyncHTTPTransport, "handle_async_request", answer)
+        return patch.object(transport, "handle_async_request", handle)
 
     with ExitStack() as stack:
         for name in ("httpx", "httpx2"):
             with suppress(ModuleNotFoundError):
-                stack.enter_context(answering(importlib.import_module(name)))
+                stack.enter_context(sends(importlib.import_module(name)))
         yield
+
+
+async def _uncompressed(client: Any, send: _Send, request: Any) -> Any:
+    """Ask for a response that people can read in the recording."""
+    request.headers["accept-encoding"] = "identity"
+    return await send(request)
 
 
 def _difference(error: Any, path: Path) -> str:

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import re
 import sys
 
 import pytest
@@ -127,17 +128,19 @@ def test_after_it():
 """
 
 
+@pytest.mark.slow
 def test_real_model_requests_are_blocked_where_that_is_switched_on(pytester: pytest.Pytester) -> None:
     pytester.makeini("[pytest]\nfastroai_block_model_requests = true")
     pytester.makepyfile(test_blocking=BLOCKING, test_where=WHERE_IT_IS_ON.replace("{default}", "True"))
 
-    pytester.runpytest_inprocess().assert_outcomes(passed=12)
+    pytester.runpytest_inprocess("-p", "no:asyncio").assert_outcomes(passed=12)
 
 
+@pytest.mark.slow
 def test_an_installed_plugin_alone_blocks_nothing(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(WHERE_IT_IS_ON.replace("{default}", "False"))
 
-    pytester.runpytest_inprocess().assert_outcomes(passed=4)
+    pytester.runpytest_inprocess("-p", "no:asyncio").assert_outcomes(passed=4)
 
 
 RECORDED = """
@@ -165,6 +168,7 @@ def test_answers(recording):
 """
 
 
+@pytest.mark.slow
 def test_a_run_is_recorded_once_and_replayed_without_a_network_or_keys(
     pytester: pytest.Pytester, model_server: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,7 +186,7 @@ def test_a_run_is_recorded_once_and_replayed_without_a_network_or_keys(
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
 
     def run(*arguments: str) -> pytest.RunResult:
-        return pytester.runpytest_inprocess(*arguments)
+        return pytester.runpytest_inprocess("-p", "no:asyncio", "--tb=native", *arguments)
 
     missing = run()
     missing.assert_outcomes(errors=1)
@@ -235,6 +239,28 @@ def test_a_run_is_recorded_once_and_replayed_without_a_network_or_keys(
     assert model_server.ledger.entries == (), "a replay sends nothing"
 
 
+@pytest.mark.slow
+def test_each_test_has_a_recording_of_its_own(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        test_desk="""
+        import pytest
+
+        class TestRefunds:
+            @pytest.mark.parametrize("text", ["plain", "a/b", "a b"])
+            def test_answers(self, text, recording): ...
+        """
+    )
+    told = pytester.runpytest_inprocess("-p", "no:asyncio")
+    told.assert_outcomes(errors=3)
+    names = re.findall(
+        r"^E .* there is no recording \S*/recordings/(\S+)\.json\.", told.stdout.str(), re.MULTILINE
+    )
+    assert names[0] == "test_desk.TestRefunds.test_answers[plain]"
+    assert len(set(names)) == 3
+    assert not re.search(r"[^\w.\[\]-]", "".join(names))
+
+
+@pytest.mark.slow
 def test_stores_and_spend_limits_go_by_the_clock_that_the_test_sets(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
@@ -271,7 +297,7 @@ def test_stores_and_spend_limits_go_by_the_clock_that_the_test_sets(pytester: py
         """
     )
 
-    pytester.runpytest_inprocess().assert_outcomes(passed=2)
+    pytester.runpytest_inprocess("-p", "no:asyncio").assert_outcomes(passed=2)
 
 
 def test_every_public_name_is_there_and_another_is_not() -> None:
