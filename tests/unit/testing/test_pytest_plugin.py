@@ -1,6 +1,5 @@
 """The plugin in somebody's own project: pytest runs of its own, without this project's settings."""
 
-import importlib
 import json
 import re
 import sys
@@ -67,6 +66,12 @@ def test_the_plugin_imports_nothing_heavy_before_it_is_used(pytester: pytest.Pyt
     pytester.runpytest_subprocess("-p", "no:asyncio").assert_outcomes(passed=1)
 
 
+@pytest.fixture
+def modules_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a run of pytest in this process imports stays imported: a copy would be another module."""
+    monkeypatch.setattr("_pytest.pytester.SysModulesSnapshot.restore", lambda snapshot: None)
+
+
 BLOCKING = """
 import asyncio
 import pytest
@@ -129,6 +134,7 @@ def test_after_it():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("modules_stay")
 def test_real_model_requests_are_blocked_where_that_is_switched_on(pytester: pytest.Pytester) -> None:
     pytester.makeini("[pytest]\nfastroai_block_model_requests = true")
     pytester.makepyfile(test_blocking=BLOCKING, test_where=WHERE_IT_IS_ON.replace("{default}", "True"))
@@ -137,6 +143,7 @@ def test_real_model_requests_are_blocked_where_that_is_switched_on(pytester: pyt
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("modules_stay")
 def test_an_installed_plugin_alone_blocks_nothing(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(WHERE_IT_IS_ON.replace("{default}", "False"))
 
@@ -169,16 +176,10 @@ def test_answers(recording):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("modules_stay")
 def test_a_run_is_recorded_once_and_replayed_without_a_network_or_keys(
     pytester: pytest.Pytester, model_server: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (
-        "vcr",
-        "pydantic_ai.models.openai",
-        "fastroai.pipelines",
-        "fastroai.testing.run_assertions",
-    ):
-        importlib.import_module(module)  # which each run of pytester would import anew
     pytester.makepyfile(test_desk=RECORDED)
     file = pytester.path / "recordings" / "test_desk.test_answers.json"
     monkeypatch.setenv("PROVIDER", model_server.openai_url)
@@ -240,9 +241,10 @@ def test_a_run_is_recorded_once_and_replayed_without_a_network_or_keys(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("modules_stay")
 def test_each_test_has_a_recording_of_its_own(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
-        test_desk="""
+        test_refunds="""
         import pytest
 
         class TestRefunds:
@@ -255,12 +257,13 @@ def test_each_test_has_a_recording_of_its_own(pytester: pytest.Pytester) -> None
     names = re.findall(
         r"^E .* there is no recording \S*/recordings/(\S+)\.json\.", told.stdout.str(), re.MULTILINE
     )
-    assert names[0] == "test_desk.TestRefunds.test_answers[plain]"
+    assert names[0] == "test_refunds.TestRefunds.test_answers[plain]"
     assert len(set(names)) == 3
     assert not re.search(r"[^\w.\[\]-]", "".join(names))
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("modules_stay")
 def test_stores_and_spend_limits_go_by_the_clock_that_the_test_sets(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
