@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -74,9 +74,10 @@ prepared_answers: Final = WeakKeyDictionary[Scope, "PreparedAnswers"]()
 
 @dataclass(frozen=True, slots=True)
 class PreparedAnswers:
-    """The answers that a test gives beforehand to the questions of a step, by their texts or names."""
+    """The answers that a test gives beforehand to the questions of a step."""
 
-    answers: Mapping[str, object]
+    answers: Mapping[str, object] | Callable[[object], object]
+    """The answers by the texts or names of the questions; or a function from a question to its answer."""
 
     @staticmethod
     def around(scope: Scope | None) -> PreparedAnswers | None:
@@ -91,16 +92,21 @@ class PreparedAnswers:
             ConfigurationError: there is no answer, or it is not of the type, or none of the options.
         """
         question = asked.question
+        if callable(self.answers):
+            return self._checked(asked, repr(question), self.answers(question))
         text = question.get("question") if isinstance(question, Mapping) else question
         name = next((one for one in (text, asked.name) if isinstance(one, str) and one in self.answers), None)
         if name is None:
             raise ConfigurationError("answers", tuple(self.answers), f"an answer to the question {text!r}")
+        return self._checked(asked, name, self.answers[name])
+
+    @staticmethod
+    def _checked(asked: Ask, name: str, given: object) -> object:
         try:
-            answer = value_to_json(self.answers[name], asked.answer_type, f"the answer to {name!r}")
+            answer = value_to_json(given, asked.answer_type, f"the answer to {name!r}")
             return asked.read(answer, asked.options_in_json(f"the question {name!r}"))
         except (ValueError, ValueNotStorable) as error:
-            given = {name: self.answers[name]}
-            raise ConfigurationError("answers", given, f"an answer that fits: {error}") from error
+            raise ConfigurationError("answers", {name: given}, f"an answer that fits: {error}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

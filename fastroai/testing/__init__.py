@@ -1,4 +1,4 @@
-"""Tools for users' tests: a model server with a ledger, a suite for stores, and a context for one step.
+"""Tools for users' tests: a model server with a ledger, recordings, replaced steps, assertions on runs.
 
 Importing this package, as pytest does at every start through the plugin, loads none of its modules: a name is
 imported when it is first used.
@@ -8,9 +8,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from fastroai.testing.clocks import ManualClock
     from fastroai.testing.ledger import Ledger, LedgerEntry, LedgerTotals
+    from fastroai.testing.replacing import replaced
     from fastroai.testing.replies import Fault, Reply, ToolCall, Usage
     from fastroai.testing.requests import Message, ServedRequest, Tool, ToolResult
+    from fastroai.testing.run_assertions import assert_run
     from fastroai.testing.run_store_suite import RunStoreSuite
     from fastroai.testing.server import ModelServer
     from fastroai.testing.step_contexts import step_context
@@ -32,9 +35,13 @@ __all__ = [
     "LedgerEntry",
     "LedgerTotals",
     # stores
+    "ManualClock",
     "RunStoreSuite",
     # steps
+    "replaced",
     "step_context",
+    # runs
+    "assert_run",
 ]
 
 _HOMES = {
@@ -42,6 +49,9 @@ _HOMES = {
     "replies": ("Fault", "Reply", "ToolCall", "Usage"),
     "requests": ("Message", "ServedRequest", "Tool", "ToolResult"),
     "ledger": ("Ledger", "LedgerEntry", "LedgerTotals"),
+    "clocks": ("ManualClock",),
+    "replacing": ("replaced",),
+    "run_assertions": ("assert_run",),
     "run_store_suite": ("RunStoreSuite",),
     "step_contexts": ("step_context",),
 }

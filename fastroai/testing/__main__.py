@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import runpy
 import signal
 import sys
 import threading
@@ -17,7 +18,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         server = ModelServer(
             host=options.host, port=options.port, latency=options.latency, allow_remote=options.allow_remote
-        ).start()
+        )
+        if options.rules is not None:
+            _add_rules(server, options.rules)
+        server.start()
     except (ImportError, OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -38,6 +42,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _add_rules(server: ModelServer, path: str) -> None:
+    """Call the function `rules` of a Python file with the server.
+
+    Raises:
+        ValueError: the file cannot be run, or it has no such function.
+    """
+    try:
+        add = runpy.run_path(path, run_name="rules").get("rules")
+        if not callable(add):
+            raise ValueError(
+                "it has no function `rules(server)`, in which server.rule(...) and server.script(...) work"
+            )
+        add(server)
+    except Exception as error:  # it is the user's code
+        raise ValueError(f"--rules {path}: {type(error).__name__}: {error}") from error
+
+
 def _log_requests() -> None:
     logger = logging.getLogger("fastroai.testing")
     logger.addHandler(logging.StreamHandler(sys.stdout))
@@ -52,6 +73,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default: %(default)s)")
     parser.add_argument("--port", type=int, default=8080, help="0 takes a free one (default: %(default)s)")
     parser.add_argument("--latency", type=float, default=0.0, help="seconds before every answer")
+    parser.add_argument(
+        "--rules", metavar="FILE", help="Python file whose function rules(server) sets the answers"
+    )
     parser.add_argument("--allow-remote", action="store_true", help="permit a host that is not loopback")
     return parser
 

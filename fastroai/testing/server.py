@@ -1,11 +1,11 @@
 """The model server for tests."""
 
 import asyncio
-import ipaddress
 import socket
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Self, TypeVar, overload
 
+from fastroai.testing.addresses import is_loopback
 from fastroai.testing.ledger import Ledger
 from fastroai.testing.replies import Duration, Fault, Reply, check_durations, in_seconds
 from fastroai.testing.rules import Answer, Rules, When
@@ -53,7 +53,7 @@ class ModelServer:
             ValueError: for a host that is not loopback, or a negative latency.
         """
         check_durations("ModelServer", latency=latency)
-        if not allow_remote and not _is_loopback(host):
+        if not allow_remote and not is_loopback(host):
             raise ValueError(
                 f"ModelServer(host={host!r}): expected a loopback host such as '127.0.0.1'; "
                 "allow_remote=True lets other machines in"
@@ -241,12 +241,3 @@ class ModelServer:
         """Forget scripts, rules, pending faults and the ledger."""
         self._rules.reset()
         self.ledger.clear()
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, MutableMapping
+from collections.abc import AsyncGenerator, Callable, Mapping, MutableMapping
 from contextlib import asynccontextmanager
 from time import perf_counter
 from types import MappingProxyType
@@ -29,7 +29,7 @@ async def step_context(
     deps: DepsT = None,  # type: ignore[assignment]  # as the default of the type variable says
     *,
     outputs: Mapping[str, Any] | None = None,
-    answers: Mapping[str, Any] | None = None,
+    answers: Mapping[str, Any] | Callable[[object], object] | None = None,
     context: MutableMapping[str, Any] | None = None,
     config: StepConfig | None = None,
     step_id: str = "step",
@@ -47,7 +47,8 @@ async def step_context(
         deps: The `ctx.deps` of the step.
         outputs: Outputs of the steps that it depends on, by step id.
         answers: Answers to what the step asks people, with `ctx.ask` or `await_human`: by the text of the
-            question, or by its `name=`. They are checked as those of people are.
+            question, or by its `name=`; or a function that is called with the question and returns the
+            answer. They are checked as those of people are. Runs that begin in the context have them, too.
         context: The `ctx.shared` of the step.
         config: Settings for the calls of agents in the step, and its budget.
         step_id: The id of the step.
@@ -57,7 +58,7 @@ async def step_context(
     seen = Outputs({step_id: tuple(before), **dict.fromkeys(before, ())})
     seen.values.update(before)
     async with Scope("pipeline", "test", parent=current_scope()) as run:
-        prepared_answers[run] = PreparedAnswers(dict(answers or {}))
+        prepared_answers[run] = PreparedAnswers(answers if callable(answers) else dict(answers or {}))
         shared = Shared.of(context)
         data = StepData(RunData(run.name, run.path, shared), MappingProxyType(dict(inputs or {})), seen)
         async with Scope("step", step_id, parent=run, limits=resolved.limits, deps=deps) as scope:

@@ -7,10 +7,13 @@ import pytest
 
 import fastroai.testing
 
+NOT_OF_THE_SERVER = (
+    *("pytest_plugin", "recordings", "replacing", "run_assertions", "run_store_suite", "step_contexts"),
+)
 MODULES = sorted(
     module
     for module in Path(fastroai.testing.__file__).parent.rglob("*.py")
-    if module.stem not in ("run_store_suite", "step_contexts")  # which are no part of the server
+    if module.stem not in NOT_OF_THE_SERVER
 )
 
 

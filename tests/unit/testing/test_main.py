@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -122,3 +123,39 @@ def test_bad_options_are_one_line_and_no_traceback(
     assert error.startswith("error: ")
     assert problem in error
     assert error.count("\n") == 1
+
+
+def test_rules_of_a_file_answer(tmp_path: Path) -> None:
+    file = tmp_path / "rules.py"
+    file.write_text(
+        "from fastroai.testing import ModelServer, Reply\n"
+        "def rules(server: ModelServer) -> None:\n"
+        "    server.rule(lambda request: 'four' in request.prompt, Reply('by rule'))\n"
+    )
+    with running("--port", "0", "--rules", str(file)) as (_, environment):
+        url = f"{environment['OPENAI_BASE_URL']}/responses"
+        assert "by rule" in httpx2.post(url, json={"model": "gpt-5-mini", "input": "four"}).text
+
+
+@pytest.mark.parametrize(
+    ("code", "problem"),
+    [
+        ("x = 1", "it has no function `rules(server)`"),
+        ("rules = 1 / 0", "ZeroDivisionError: division by zero"),
+        (
+            "def rules(server): server.rules()",
+            "AttributeError: 'ModelServer' object has no attribute 'rules'",
+        ),
+        (None, "No such file or directory"),
+    ],
+)
+def test_a_file_without_rules_is_told_with_what_is_wrong(
+    code: str | None, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "rules.py"
+    if code is not None:
+        file.write_text(code)
+    assert main(["--port", "0", "--rules", str(file)]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: --rules {file}: ")
+    assert problem in error

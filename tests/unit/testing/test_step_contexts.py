@@ -8,7 +8,7 @@ from typing import Literal
 import pytest
 from support.agents import paid_agent
 
-from fastroai import BaseStep, CostBudgetExceeded, StepConfig, StepContext, step
+from fastroai import BaseStep, CostBudgetExceeded, Pipeline, StepConfig, StepContext, step
 from fastroai.errors import ConfigurationError, MissingDependencyError, MissingInputError, ScopeClosedError
 from fastroai.functions import HumanReviewContext, await_human
 from fastroai.runtime import current_scope
@@ -87,6 +87,32 @@ async def test_answers_of_people_are_given_by_question_or_by_name() -> None:
         assert await refund(ctx) == "us pay 80"
     async with step_context(answers={"How much?": 80, "Are you sure?": False}) as ctx:
         assert await refund(ctx) == "nothing"
+
+
+async def test_a_function_answers_questions_and_its_answers_are_checked_too() -> None:
+    asked: list[object] = []
+
+    def answer(question: object) -> object:
+        asked.append(question)
+        return {"How much?": 80, "Are you sure?": True}.get(str(question), "them")
+
+    async with step_context(answers=answer) as ctx:
+        assert await refund(ctx) == "them pay 80"
+    assert asked[:2] == ["How much?", "Are you sure?"]
+    assert len(asked) == 3
+    async with step_context(answers=lambda question: "many") as ctx:
+        with pytest.raises(ConfigurationError, match="expected an answer that fits"):
+            await refund(ctx)
+
+
+async def test_runs_inside_of_the_context_have_its_answers() -> None:
+    @step
+    async def sure(ctx: StepContext[None]) -> bool:
+        return await ctx.ask("Are you sure?", bool)
+
+    async with step_context(answers={"Are you sure?": True}):
+        result = await Pipeline("p", {"sure": sure}).run()
+    assert (result.status, result.output) == ("finished", True)
 
 
 @pytest.mark.parametrize(

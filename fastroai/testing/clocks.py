@@ -1,0 +1,51 @@
+"""A clock for stores that stands still until a test sets it."""
+
+from datetime import UTC, datetime, timedelta
+
+from fastroai.testing.replies import Duration, in_seconds
+
+
+class ManualClock:
+    """A clock that stands still until you set it: `MemoryRunStore(clock=clock)`.
+
+        clock = ManualClock()
+        store = MemoryRunStore(clock=clock)
+        clock.advance(timedelta(days=14))
+
+    The fixture `run_clock` is such a clock, and `run_store` and `spend_store` go by it.
+    """
+
+    def __init__(self, now: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
+        """Set the clock to a time, which needs its time zone."""
+        self.set(now)
+
+    def __call__(self) -> datetime:
+        """Return the time."""
+        return self._now
+
+    def __repr__(self) -> str:
+        return f"ManualClock({self._now.isoformat()})"
+
+    def set(self, now: datetime) -> None:
+        """Set the time. It may be earlier than before, as the clocks of machines can be.
+
+        Raises:
+            ValueError: the time has no time zone.
+        """
+        if now.tzinfo is None:
+            raise ValueError(f"ManualClock: {now!r} has no time zone; expected datetime(..., tzinfo=UTC)")
+        self._now = now
+
+    def advance(self, duration: Duration) -> datetime:
+        """Set the time on by seconds or a `timedelta`, and return it.
+
+        Raises:
+            ValueError: the duration is negative.
+        """
+        seconds = in_seconds(duration)
+        if seconds < 0:
+            raise ValueError(
+                f"ManualClock.advance({duration!r}): expected 0 seconds or more; set() goes back"
+            )
+        self._now += timedelta(seconds=seconds)
+        return self._now
