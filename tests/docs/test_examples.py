@@ -141,7 +141,7 @@ PRINTS = {
         r"^Invoice 42 is paid\. \[\('released', 0\), \('released', \d+\), \('settled', \d+\)\]$",
         r"^look_up failed: no such invoice\ntold of LookupError\('no such invoice'\) once$",
     ],
-    "rows": [
+    "rows_of_a_table": [
         r"^60 rows will cost about \$0\.0003960$",
         r"^failed budget_exceeded\nfinished 60 rows for \$0\.0003960$",
         r"^T7 is about billing$",
