@@ -138,7 +138,8 @@ lock: ## write constraints.txt anew: the newest versions on the index
 	@mv $(VENV)/constraints.txt constraints.txt && git diff --stat constraints.txt
 
 docs: $(VENV)/dev.stamp ## build the documentation into site/, warnings are errors
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@# `--quiet` would hide the warnings from `--strict`, too
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 pictures: $(VENV)/dev.stamp ## take the screenshots of the docs anew; needs Chromium
 	$(BIN)/python docs/pictures.py
