@@ -688,7 +688,7 @@ async def test_records_without_what_was_declared_count_as_unchanged(
 ) -> None:
     desk, clerk, store, other = Desk(server), Clerk(), MemoryRunStore(), MemoryRunStore()
     with monkeypatch.context() as before:
-        before.setattr("fastroai.functions.inferring.InferFunction._declares", lambda self: {})
+        before.setattr("fastroai.functions.inferring.InferFunction.declares", lambda self: {})
         before.setattr("fastroai.agent.requests.recorded_requests.CallOnRecord.to_record", lambda self: None)
         await interrupt_flow(desk.flow_of(OLD, number=3), store, nth(CallEnded, 2), "a")
         await interrupt(one_step(clerk.agent("old")), other, nth(RequestEnded), written=True)
