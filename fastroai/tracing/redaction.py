@@ -26,7 +26,7 @@ REDACTED: Final = "[redacted]"
 LOGGERS: Final = tuple(
     f"fastroai.{name}"
     for name in (
-        *("agent", "functions", "graphs", "human", "pipelines", "run", "runs", "runtime"),
+        *("agent", "distributed", "functions", "graphs", "human", "pipelines", "run", "runs", "runtime"),
         *("steps", "store", "testing", "tools", "usage", "viewer", "web", "workflows"),
     )
 )

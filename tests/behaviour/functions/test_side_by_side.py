@@ -145,7 +145,10 @@ async def test_the_own_budget_of_a_function_is_its_failure_and_that_around_stops
     before = len(server.ledger.entries)
     with pytest.raises(CostBudgetExceeded):
         async with budget_scope(Budget(usd="0.000001")):
-            await parallel(rich("a"), rich("b"), require=0)
+            await parallel(rich("a"), rich("b"))
+    async with budget_scope(Budget(usd="0.000001")):
+        outcomes = await parallel(rich("a"), rich("b"), require=0)
+    assert [one.ok for one in outcomes] == [False, False]
     assert len(server.ledger.entries) == before
     assert_no_task_is_left()
 
