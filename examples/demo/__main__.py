@@ -126,8 +126,8 @@ async def story(server: ModelServer) -> int:
     await store.aclose()
 
     console.print(
-        f"{perf_counter() - started:.1f} s. [bold]make view[/] shows these runs in a browser; "
-        "one of them waits for your answer."
+        f"{perf_counter() - started:.1f} s. [bold]make view[/] shows these runs on "
+        f"http://127.0.0.1:{PORT}; one of them waits for your answer."
     )
     return 0
 

@@ -38,6 +38,7 @@ async def test_the_demo_tells_a_true_story(examples: Path) -> None:
     said = " ".join(done.stdout.split())
     assert "1 request sent" in said
     assert "Mia says yes" in said
+    assert "make view shows these runs on http://127.0.0.1:" in said
     assert "The refund of $340 is approved" in said
     counted = re.findall(r"(\S+): \$[\d.]+ for (\d+) requests .*?; the server counts (\d+) and", said)
     assert len(counted) == 2

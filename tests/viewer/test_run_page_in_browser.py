@@ -148,6 +148,54 @@ async def test_a_running_run_moves_while_it_is_looked_at(browser: BrowserThread,
     await run
 
 
+async def test_a_run_is_paused_resumed_with_a_budget_and_compared(
+    browser: BrowserThread, tmp_path: Path
+) -> None:
+    go_on = asyncio.Event()
+
+    @step
+    async def waits(ctx: StepContext[Any]) -> str:
+        await go_on.wait()
+        return "went"
+
+    @step
+    async def after(ctx: StepContext[Any]) -> str:
+        return f"after {ctx.get_input('word')}"
+
+    pipeline = Pipeline[Any, Any, str]("live", {"waits": waits, "after": after}, {"after": ["waits"]})
+    loop, store = asyncio.get_running_loop(), SQLiteRunStore(tmp_path / "runs.db")
+    go_on.set()
+    await pipeline.execute({"word": "three"}, run_id="other", store=store)
+    go_on.clear()
+    run = asyncio.ensure_future(pipeline.execute({"word": "one"}, run_id="live", store=store))
+
+    def act(page: Page) -> None:
+        opened(page, own_address, "/runs/live")
+        page.locator("summary", has_text="Pause").click()
+        page.get_by_role("button", name="Pause this run").click()
+        page.get_by_text("Asked to pause").wait_for()
+        loop.call_soon_threadsafe(go_on.set)
+        page.wait_for_selector("[data-status=paused]")
+        page.reload()  # what can be done with it has changed
+        page.locator("summary", has_text="Change its inputs or budget").click()
+        page.get_by_label("Inputs to change").fill('{"word": "two"}')
+        page.get_by_label("Budget in dollars").first.fill("0.05")
+        page.get_by_role("button", name="Resume", exact=True).click()
+        page.wait_for_selector("[data-status=finished]")
+        page.get_by_text("after two", exact=True).first.wait_for()
+        page.goto(f"{own_address}/runs/live/diff")
+        page.get_by_role("link", name="other").click()
+        page.get_by_role("cell", name="input 'word'").wait_for()
+
+    with served(viewer(SQLiteRunStore(tmp_path / "runs.db"), token=TOKEN, runs=[pipeline])) as own_address:
+        while not (await store.read("run:live")).values:
+            await asyncio.sleep(0.01)
+        watching = asyncio.create_task(asyncio.to_thread(browser.run, act))
+        assert (await run).status == "paused"
+        await watching
+    await store.aclose()
+
+
 def test_a_run_is_forked_with_the_output_that_somebody_writes(browser: BrowserThread, address: str) -> None:
     def act(page: Page) -> None:
         opened(page, address, "/runs/desk?step=first")
