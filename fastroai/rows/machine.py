@@ -196,7 +196,8 @@ class RowMachine:
         key = number_of_key(row.key)
         if row.is_keyed and key in self._keys:
             self._open.add(row.number)
-            return RefuseRow(f"row {row.number} has the key {row.key!r} of row {self._keys[key]}")
+            same = f"row {row.number} has the key {row.key!r} of row {self._keys[key]}"
+            return RefuseRow(f"{same}, so it was not asked; give key= a column whose values differ")
         if row.is_keyed:
             self._keys[key] = row.number
         if (done := self._done.get(key)) is not None:
