@@ -380,7 +380,7 @@ class Usage:
         return self.copy() if other == 0 else NotImplemented
 
     def include(self, other: Usage) -> None:
-        """Count the usage of something else here, too."""
+        """Add the usage of something else to this one."""
         total = self + other
         for one in fields(self):
             setattr(self, one.name, getattr(total, one.name))

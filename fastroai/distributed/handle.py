@@ -45,7 +45,7 @@ class RunStanding:
     status: RunState
     """`queued`, `running`, `paused`, `finished`, `failed`, `cancelled`, `interrupted` or `set_aside`."""
     reason: str
-    """Why nobody carries a run that is due: no living worker knows it, say. Empty otherwise."""
+    """Why no worker carries a run that is due, such as that none knows its pipeline. Empty otherwise."""
     queue: str | None
     stretch: int
     """The number of times that workers have been given the run."""
@@ -86,7 +86,7 @@ class RunStopped(FastroAIError):
 
     @property
     def usage(self) -> Usage:
-        """What the run has spent."""
+        """The spending of the run."""
         return self.state.trace.usage
 
     def __str__(self) -> str:

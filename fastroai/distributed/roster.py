@@ -46,7 +46,7 @@ class WorkerRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownDefinition:
-    """What a process without the code has to know of a pipeline or graph, to begin runs of it."""
+    """The parts of a pipeline or graph that a process without its code needs to begin runs of it."""
 
     name: str
     kind: str

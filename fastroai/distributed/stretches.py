@@ -25,7 +25,7 @@ Fate: TypeAlias = Literal["has one", "enqueue", "renew"]
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """What a run needs, and a version of the code that can carry it, if any worker has one."""
+    """The needs of a run, and a version of the code that can carry it, if any worker has one."""
 
     fate: Fate
     version: str | None = None
@@ -37,7 +37,7 @@ def stretch_id(header: RunHeader, number: int) -> str:
 
 
 def is_due(found: FoundHeader, app: str) -> bool:
-    """Return whether the workers of an application have to go on with a run that nobody has."""
+    """Return whether a run is due, has no process, and belongs to the workers of an application."""
     routing = found.header.routing
     if routing is None or routing.app != app or routing.is_set_aside or found.is_running:
         return False

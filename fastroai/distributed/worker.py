@@ -248,7 +248,7 @@ class Worker:
         await asyncio.wrap_future(done)
 
     async def _stretch(self, run_id: str, epoch: str, number: int) -> None:
-        """Take a run up, and go on with it until it ends or waits; or do nothing if somebody else has it."""
+        """Carry a run until it ends or waits. Do nothing if another process has it."""
         stretch, task = f"{run_id}:{epoch}:{number}", asyncio.current_task()
         assert task is not None
         self._carried[stretch] = task

@@ -208,7 +208,7 @@ class TimeLimitExceeded(FastroAIError, TimeoutError):
 
 
 class OnceInterrupted(FastroAIError):
-    """A process died during a side effect of `ctx.once`, so nobody knows whether it has happened.
+    """A process died during a side effect of `ctx.once`, so it is unknown whether it has happened.
 
     What to do: Find out whether it has happened. If it must be done again, resume
     with `ctx.once(..., if_interrupted="repeat")`; else fork the run with the output of the step.

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class _Result(Protocol):
-    """What the results of pipelines and graphs have in common."""
+    """The parts that results of pipelines and graphs share."""
 
     status: str
     reason: str

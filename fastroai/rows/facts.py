@@ -22,7 +22,7 @@ class RowStarted(Begins, PlanFact):
     number: int
     """Position of the row among the rows that were given, from 0."""
     key: Name[str]
-    """What identifies the row."""
+    """The key that identifies the row."""
     child: str
     """The id of the run."""
 
@@ -42,7 +42,7 @@ class RowEnded(Ends, PlanFact):
     number: int
     """Position of the row among the rows that were given, from 0."""
     key: Name[str]
-    """What identifies the row."""
+    """The key that identifies the row."""
     asked: Name[str] = ""
     """Hash of the inputs."""
     inputs: Payload[Any] = None
@@ -88,14 +88,14 @@ class RowGivenBack(RunEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumption:
-    """What a run of rows found on record, and what it did with each row."""
+    """The rows that a run found on record, and what it did with each of them."""
 
     finished: int = 0
     """Rows that had their output, and were not asked again."""
     kept: int = 0
     """Rows whose declared question has changed, and whose answers were kept: `on_changed="keep"`."""
     changed: Mapping[str, int] = field(default_factory=dict)
-    """Rows that were asked anew because something has changed: how many, by what has changed. It is a part of
+    """Rows that were asked again because something changed: how many, by what has changed. It is a part of
     the declaration, such as `model`, or `inputs` for a row with this key and other inputs."""
     failed: int = 0
     """Rows that had failed, and were asked again."""

@@ -52,7 +52,7 @@ class RowFile:
             self._file.flush()
 
     async def put_in_order(self, table: RowTable[Any]) -> None:
-        """Write all rows of the table anew, in their order, and replace the file by that."""
+        """Write all rows of the table in their order, and replace the file."""
         self.close()
         if self._format == ".parquet":
             rows = [row async for row in table]

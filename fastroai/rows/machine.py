@@ -125,7 +125,7 @@ class RowMachine:
         self._keys: dict[int, int] = {}
         """Numbers of the rows with keys of the user, by key."""
         self._declarations: list[Mapping[str, str]] = []
-        """What was declared for the rows: at first, and after each change."""
+        """The declarations of the rows: the first one, and that after each change."""
         self._was_resumed = False
         self._is_reading = True
         self._end: RunFinished | None = None

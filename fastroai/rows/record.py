@@ -55,12 +55,12 @@ async def facts_of(
 
 
 class RowsOnRecord:
-    """What a process needs that goes on with a run of rows: facts only of rows that have not ended."""
+    """The facts that a process needs to continue a run of rows: only those of rows that have not ended."""
 
     def __init__(self, machine: RowMachine) -> None:
         self.machine = machine
         self.usage = Usage()
-        """What all rows have spent that have ended."""
+        """The spending of all rows that have ended."""
         self.spending = SpendingOnRecord()
         """The same for the header of the run, with all other spending."""
         self.positions: dict[int, int] = {}

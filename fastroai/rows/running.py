@@ -382,7 +382,7 @@ class RowRunner:
 
 @dataclass(slots=True)
 class Known:
-    """What is on record of a run of rows that goes on."""
+    """The record of a run of rows that continues."""
 
     is_resumed: bool = False
     positions: dict[int, int] = field(default_factory=dict)
@@ -390,4 +390,4 @@ class Known:
     interrupted: set[str] = field(default_factory=set)
     """The keys of the scopes of the rows that were in flight when the process died."""
     children: dict[str, tuple[Sequence[Charge], Sequence[AgentCharges]]] = field(default_factory=dict)
-    """What runs of rows have spent that were in flight, by the id of the run."""
+    """The spending of the runs of rows that were in flight, by the id of the run."""

@@ -52,7 +52,7 @@ class Row(Generic[OutputT]):
     number: int
     """Position among the rows that were given, from 0."""
     key: str
-    """What identifies the row: that of `key=`, else its number and a hash of its inputs."""
+    """The key that identifies the row: that of `key=`, otherwise its number and a hash of its inputs."""
     inputs: Mapping[str, Any]
     """The inputs by name, as JSON."""
     output: OutputT | None
@@ -131,7 +131,7 @@ def columns_of(returns: Annotation | None) -> Sequence[str] | None:
 
 
 class RowTable(Generic[OutputT]):
-    """What a run of rows has given: one line for each row that has ended, in the order of the rows.
+    """The result of a run of rows: one line for each row that has ended, in the order of the rows.
 
         table = await classify.map(tickets, store="runs.db", run_id="tickets")
         table.frame()           # of the library that the rows came from
@@ -171,7 +171,7 @@ class RowTable(Generic[OutputT]):
         somebody asked for that, or a row waits. The same call with the same `run_id` and `store` goes on."""
         self.reason, self.reason_code = reason, reason_code
         self.resumed: Resumption | None = resumed
-        """What became of the rows on record; `None` for a run that is new."""
+        """How many rows were on record, and what became of them; `None` for a new run."""
         self.waiting: Sequence[str] = tuple(waiting)
         """Keys of the rows that wait for a person or an event."""
         self.duration_ms = duration_ms
@@ -233,7 +233,7 @@ class RowTable(Generic[OutputT]):
         return [row.as_columns(columns) for row in rows]
 
     def output_columns(self, rows: Sequence[Row[Any]] = ()) -> Sequence[str] | None:
-        """Return the fields of the outputs: those that the type declares, else those of these rows."""
+        """Return the fields of the outputs: those that the type declares, otherwise those of these rows."""
         declared = columns_of(self._returns)
         if declared is not None or not rows:
             return declared
@@ -245,7 +245,7 @@ class RowTable(Generic[OutputT]):
     # --- frames ---
 
     def frame(self, backend: str | None = None) -> Any:
-        """Return all rows as a frame: of the library that the rows came from, else of one that is installed.
+        """Return all rows as a frame of the library that they came from, otherwise of one that is installed.
 
         Args:
             backend: `"pandas"`, `"polars"` or `"pyarrow"`.

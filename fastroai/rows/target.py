@@ -20,7 +20,7 @@ OutputT_co = TypeVar("OutputT_co", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class RowCall:
-    """What a row is called with, besides its inputs."""
+    """The arguments of the call for a row, besides its inputs."""
 
     deps: object
     retries: int | None = None
@@ -29,7 +29,7 @@ class RowCall:
     """The id of the run of this row, if the target makes runs and the store keeps them."""
     store: RunStore | None = None
     is_new: bool = True
-    """Whether nobody can have begun that run before, so that it is not looked for."""
+    """Whether no process can have begun that run before, so that it is not looked for."""
     is_end_kept: bool = False
     """Whether the caller puts the output or the failure on record."""
 

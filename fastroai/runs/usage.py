@@ -45,7 +45,7 @@ class IsShown(HasUsage, Protocol):
 
     @property
     def trace(self) -> RunTrace:
-        """What happened in the run."""
+        """The facts of the run."""
         ...
 
     @property

@@ -27,12 +27,12 @@ class Progress:
     """The name of the pipeline, graph, router, flow or workflow."""
     status: RunStatus = "running"
     noun: str = "step"
-    """What `done`, `failed` and `total` count: a `step`, or in a flow a `call` of a function."""
+    """The noun for `done`, `failed` and `total`: a `step`, in a flow a `call`, in a run of rows a `row`."""
     done: int = 0
     """How many have ended well, or were skipped; in a resumed run, those of earlier processes too."""
     failed: int = 0
     total: int | None = None
-    """How many there are; `None` if nobody knows, as in a graph, which may visit a node again."""
+    """How many there are; `None` if that is unknown, as in a graph, which may run a node again."""
     running: tuple[str, ...] = ()
     """The ids of the steps that run now, first started first."""
     requests: int = 0
@@ -42,7 +42,7 @@ class Progress:
     cost_complete: bool = True
     """Whether `cost_usd` is the whole cost so far: no request is unpriced or unmeasured."""
     left_usd: Decimal | None = None
-    """What is left of the tightest budget of this run or around it, in US dollars; `None` without one."""
+    """The rest of the tightest budget of this run or around it, in US dollars; `None` without a budget."""
     seconds: float = 0.0
     """Seconds since the run began in this process."""
     rate: float | None = None

@@ -69,7 +69,7 @@ class _Shared:
         self._is_broken = False
 
     def add(self, run: RunProgress, display: Display) -> None:
-        """Show a run, on the display that is open already, or else on this one."""
+        """Show a run on the display that is open already, otherwise on this one."""
         with self._lock:
             taken = {one.label for one in self._runs}
             if run.label in taken:
@@ -137,7 +137,7 @@ _shared: Final = _Shared()
 
 
 def display_for(progress: ShowProgress) -> Display | None:
-    """Return the display that fits where the process runs; `None` if nobody looks, or if none is wanted.
+    """Return the display that fits where the process runs; `None` if no person looks, or if none is wanted.
 
     Raises:
         ConfigurationError: `progress` is not one of its values.
@@ -166,7 +166,7 @@ class Watching:
 
     @classmethod
     def of(cls, progress: ShowProgress, on_progress: OnProgress | None) -> Watching | None:
-        """Read the options of a run; `None` if nobody watches it. Raises as `display_for` does."""
+        """Read the options of a run; `None` if it is not watched. Raises as `display_for` does."""
         display = display_for(progress)
         if on_progress is not None and not callable(on_progress):
             raise ConfigurationError("on_progress", on_progress, "a function that takes a Progress")

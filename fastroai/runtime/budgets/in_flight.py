@@ -110,7 +110,7 @@ class Spending:
         self.charges.append(charge)
 
     def forget(self) -> None:
-        """Keep only the sums of what has ended, for a scope of which nobody asks request by request."""
+        """Keep only the sums of requests that have ended, for a scope whose single requests are not read."""
         self.charges.clear()
         self._agent_calls.clear()
 
