@@ -39,7 +39,7 @@ from fastroai.runtime.facts import (
     UnitDecision,
 )
 from fastroai.store.reading.trace import Divergence, RunTrace
-from fastroai.store.record.definitions import RunKind
+from fastroai.store.record.definitions import MachineKind
 from fastroai.store.record.memo import Memo
 
 
@@ -179,7 +179,7 @@ def divergence_of(replay: Replay, recorded: Memo, place: str) -> Divergence | No
     return None
 
 
-def other_run(trace: RunTrace, kind: RunKind, name: str) -> Divergence | None:
+def other_run(trace: RunTrace, kind: MachineKind, name: str) -> Divergence | None:
     """Return the divergence of a run that has another name than the pipeline, graph or workflow, else `None`.
 
     Raises:

@@ -22,7 +22,7 @@ from fastroai.store.reading.trace_diff import Difference, TraceFacts, difference
 from fastroai.store.record.attempts import Attempts, StepAttempt
 from fastroai.store.record.call_records import call_record
 from fastroai.store.record.conversations import AgentConversation, conversations_in
-from fastroai.store.record.definitions import RunKind, kind_of, version_of
+from fastroai.store.record.definitions import MachineKind, kind_of, version_of
 from fastroai.store.record.entries import decode_entry, encode_entry, located
 from fastroai.store.record.formats import check_format
 from fastroai.store.record.memo import Memo
@@ -138,7 +138,7 @@ class RunTrace:
         return tuple(call_record(one) for one in self.entries if isinstance(one, facts.CallEnded))
 
     @property
-    def kind(self) -> RunKind:
+    def kind(self) -> MachineKind:
         """The kind of the run: of a pipeline, a graph or a workflow."""
         return kind_of(self.opened.definition)
 

@@ -14,8 +14,8 @@ from pydantic import JsonValue
 
 from fastroai.places import attempt_around, quoted, step_name
 
-RunKind: TypeAlias = Literal["pipeline", "graph", "workflow", "rows"]
-"""The kinds of things that can be run."""
+MachineKind: TypeAlias = Literal["pipeline", "graph", "workflow", "rows"]
+"""The machines that say what comes next in a run. A flow is a pipeline of one step to its machine."""
 
 
 def fingerprint(definition: JsonValue) -> str:
@@ -23,8 +23,8 @@ def fingerprint(definition: JsonValue) -> str:
     return hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def kind_of(definition: JsonValue) -> RunKind:
-    """Return what kind of run has this definition."""
+def kind_of(definition: JsonValue) -> MachineKind:
+    """Return which machine runs this definition."""
     kind = definition.get("kind") if isinstance(definition, dict) else None
     match kind:
         case "graph" | "workflow" | "rows":
