@@ -83,7 +83,9 @@ def _under(comparison: Comparison, thresholds: Sequence[tuple[str | None, float]
         for variant, quality in _qualities(comparison, name).items():
             if quality is None or quality < least:
                 shown = "no value" if quality is None else f"{quality:.3f}"
-                told.append(f"{variant}, {name or comparison.evaluations[0]}: {shown}, at least {least:g} needed")
+                told.append(
+                    f"{variant}, {name or comparison.evaluations[0]}: {shown}, at least {least:g} needed"
+                )
     return told
 
 

@@ -71,7 +71,8 @@ def scatter(title: str, points: Sequence[Point], x: Axis, y: Axis, *, style: str
     for one in sorted(points, key=lambda point: (point.x, point.y)):
         left, top, half = _x(x, one.x), _y(y, one.y), width_of(one.label, _FONT) / 2
         # Names of points near each other go below one another.
-        middle, place = min(max(left, half), _WIDTH - half), top - 12
+        middle, place = left + 12 + half, top + 4
+        middle = middle if middle + half < _WIDTH else left - 12 - half
         while any(abs(middle - at) < half + wide and abs(place - high) < 15 for at, high, wide in taken):
             place += 15
         taken.append((middle, place, half))

@@ -36,13 +36,14 @@ class KeptCase(_Kept):
 class Baseline(_Kept):
     """What the cases of each variant had, by name."""
 
-    format: Literal["fastroai-baseline-1"] = "fastroai-baseline-1"
+    format: Literal["fastroai-baseline-1"]
     variants: dict[str, dict[str, KeptCase]]
 
     @classmethod
     def of(cls, comparison: Comparison) -> Baseline:
         """Return the baseline of a comparison."""
         return cls(
+            format="fastroai-baseline-1",
             variants={
                 name: {
                     case.name: KeptCase(
@@ -54,7 +55,7 @@ class Baseline(_Kept):
                     for case in variant.cases.values()
                 }
                 for name, variant in comparison.variants.items()
-            }
+            },
         )
 
     @classmethod
@@ -78,14 +79,9 @@ class Baseline(_Kept):
             raise ConfigurationError("--baseline", str(path), expected) from error
 
     def write(self, path: Path) -> None:
-        """Write the file as a whole, one case a line, so that version control shows what has changed."""
-        parts = [
-            f"    {json_text(variant).decode()}: {{\n{_lines(cases)}\n    }}"
-            for variant, cases in sorted(self.variants.items())
-        ]
-        shown = f'{{\n  "format": "{self.format}",\n  "variants": {{\n' + ",\n".join(parts) + "\n  }\n}\n"
+        """Write the file, as a whole."""
         with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
-            file.write(shown)
+            file.write(self.model_dump_json(indent=1, exclude_defaults=True) + "\n")
         os.chmod(file.name, 0o644)
         os.replace(file.name, path)
 
@@ -103,7 +99,9 @@ class Baseline(_Kept):
         shared = [name for name in comparison.variants if name in self.variants]
         if not shared:
             listed = ", ".join(map(repr, comparison.variants))
-            raise _mismatch(path, f"results of {listed}; it has those of {', '.join(map(repr, self.variants))}")
+            raise _mismatch(
+                path, f"results of {listed}; it has those of {', '.join(map(repr, self.variants))}"
+            )
         worse: list[str] = []
         for name in shared:
             variant = comparison.variants[name]
@@ -149,10 +147,3 @@ def _worse(kept: KeptCase, now: CaseResult, tolerance: float) -> list[str]:
 
 def _asked(case: CaseResult) -> str:
     return digest(json_text([case.inputs, case.expected_output]))
-
-
-def _lines(cases: Mapping[str, KeptCase]) -> str:
-    return ",\n".join(
-        f"      {json_text(name).decode()}: {case.model_dump_json(exclude_defaults=True)}"
-        for name, case in sorted(cases.items())
-    )

@@ -1,10 +1,10 @@
-"""Cases and what evaluators are given and give back, by the names of pydantic_evals, which need not be there."""
+"""Cases, and what evaluators are given and give back, by the names of pydantic_evals."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeAlias, cast
+from typing import Any, Generic, Protocol, TypeAlias, cast, runtime_checkable
 
 from typing_extensions import TypeVar
 
@@ -29,6 +29,7 @@ EvaluatorOutput: TypeAlias = Scalar | Reasoned | Mapping[str, "Scalar | Reasoned
 """What an evaluator returns: one value, or several by name."""
 
 
+@runtime_checkable
 class PydanticEvaluator(Protocol):
     """An evaluator of pydantic_evals."""
 
@@ -159,8 +160,8 @@ def named_cases(dataset: Cases, evaluators: Sequence[Evaluator]) -> Sequence[Nam
     Raises:
         ConfigurationError: there is no case, two have one name, or an output cannot be compared.
     """
-    cases: Sequence[CaseLike] = getattr(dataset, "cases", dataset)
-    if not isinstance(cases, Sequence) or not cases or not all(hasattr(one, "inputs") for one in cases):
+    cases: Sequence[CaseLike] = dataset if isinstance(dataset, Sequence) else getattr(dataset, "cases", ())
+    if not cases or not all(hasattr(one, "inputs") for one in cases):
         raise ConfigurationError("dataset", dataset, "a list of Case, or a Dataset of pydantic_evals")
     shared = [*getattr(dataset, "evaluators", ()), *evaluators]
     found: dict[str, NamedCase] = {}
@@ -187,7 +188,7 @@ def _compared(one: NamedCase) -> NamedCase:
 def _by_name(evaluators: Sequence[Evaluator]) -> Mapping[str, Evaluator]:
     found: dict[str, Evaluator] = {}
     for one in evaluators:
-        if hasattr(one, "get_default_evaluation_name"):
+        if isinstance(one, PydanticEvaluator):
             name = one.get_default_evaluation_name()
         elif callable(one):
             name = getattr(one, "__name__", type(one).__name__)

@@ -93,9 +93,7 @@ async def compare(
     targets = {name: target_of(one, f"variants[{name!r}]") for name, one in variants.items()}
     cases = named_cases(dataset, evaluators)
     run_id = run_id or uuid.uuid4().hex
-    async with budget_scope(
-        budget, tags=tags, tenant=tenant, name="compare", deps=deps, tracer=tracer
-    ):
+    async with budget_scope(budget, tags=tags, tenant=tenant, name="compare", deps=deps, tracer=tracer):
         options = RowOptions(
             concurrency=concurrency,
             retries=retries,
@@ -104,9 +102,7 @@ async def compare(
             around=current_scope(),
         )
         runs = Runs(run_id, options, store, Watching.of(progress, None))
-        results = await at_once(
-            runs.variant(name, target, cases, deps) for name, target in targets.items()
-        )
+        results = await at_once(runs.variant(name, target, cases, deps) for name, target in targets.items())
     return Comparison(run_id, results)
 
 
@@ -178,9 +174,7 @@ class Runs:
             await evaluated.include(evaluator, table, rows[evaluator])
         return evaluated
 
-    async def _of_evaluator(
-        self, variant: str, evaluator: str, rows: Sequence[ToEvaluate]
-    ) -> RowTable[Any]:
+    async def _of_evaluator(self, variant: str, evaluator: str, rows: Sequence[ToEvaluate]) -> RowTable[Any]:
         options = replace(
             self.options, inputs=lambda one: {"one": one}, key=lambda one: one.result.name, on_changed="ask"
         )

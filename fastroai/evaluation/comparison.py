@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.evaluation.intervals import (
@@ -18,11 +17,6 @@ from fastroai.evaluation.intervals import (
 )
 from fastroai.evaluation.results import CaseResult, EvaluationResult, VariantResult
 from fastroai.records import Usage
-
-if TYPE_CHECKING:
-    from pydantic_evals.reporting import (  # type: ignore[import-not-found]  # pyright: ignore[reportMissingImports]
-        EvaluationReport,
-    )
 
 
 class Comparison:
@@ -145,23 +139,13 @@ class Comparison:
                 ]
         return told
 
-    # --- for people, and for pydantic_evals ---
+    # --- for people ---
 
     def to_svg(self, evaluation: str | None = None) -> str:
         """Return a plot of quality against the cost of a case, with 95 % intervals, as an SVG image."""
         from fastroai.evaluation.showing import plot
 
         return plot(self, self._named(evaluation))
-
-    def report(self, variant: str | None = None) -> EvaluationReport:
-        """Return the results of a variant, by default the first, as an `EvaluationReport` of pydantic_evals.
-
-        Raises:
-            MissingExtraError: pydantic_evals is not installed: the extra `evals`.
-        """
-        from fastroai.evaluation.reports import report_of
-
-        return report_of(self._variant(variant or next(iter(self.variants))))
 
     def __repr__(self) -> str:
         return f"<Comparison of {', '.join(map(repr, self.variants))}>"

@@ -5,24 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from fastroai.contracts.annotations import Annotation
-from fastroai.evaluation.cases import Evaluator, EvaluatorContext, NamedCase, free_name
+from fastroai.evaluation.cases import Evaluator, EvaluatorContext, NamedCase, PydanticEvaluator, free_name
 from fastroai.evaluation.code import code_digest
 from fastroai.evaluation.results import CaseResult, EvaluationResult
-from fastroai.evaluation.tasks import call_in_thread
+from fastroai.evaluation.tasks import CodeRows, call_in_thread
 from fastroai.records import Usage
-from fastroai.rows.target import RowCall
 from fastroai.rows.table import RowTable
-from fastroai.steps import PipelineConfig
+from fastroai.rows.target import RowCall
 from fastroai.store.reading.as_json import json_text
 from fastroai.store.record.declarations import digest
-from fastroai.usage import Quote
-
-_NO_CONFIG: Final = PipelineConfig()
 
 
 class _Value(BaseModel):
@@ -42,19 +38,12 @@ class ToEvaluate:
 
 
 @dataclass(frozen=True)
-class EvaluatorRows:
+class EvaluatorRows(CodeRows):
     """An evaluator as what rows are given to: each is the result of a case."""
 
     name: str
     kind: str = "evaluator"
-    parameters: Mapping[str, bool] | None = None
     returns: Annotation | None = dict[str, _Value]
-    makes_runs: bool = False
-    config: PipelineConfig = _NO_CONFIG
-
-    def bind(self, values: Mapping[str, object]) -> Mapping[str, Any]:
-        """Return the inputs as they are."""
-        return values
 
     def as_json(self, inputs: Mapping[str, Any]) -> dict[str, JsonValue]:
         """Return the name of the case, and a hash of all that the evaluator sees of it, and of its code."""
@@ -84,7 +73,7 @@ class EvaluatorRows:
 
     async def _evaluated(self, one: ToEvaluate) -> Any:
         evaluator, result = cast("Any", one.evaluator), one.result
-        of_pydantic = hasattr(evaluator, "evaluate_async")
+        of_pydantic = isinstance(evaluator, PydanticEvaluator)
         context: EvaluatorContext = EvaluatorContext(
             name=result.name,
             inputs=result.inputs,
@@ -110,10 +99,6 @@ class EvaluatorRows:
                 f"evaluator {self.name!r} returned {value!r}; a value is a bool, a finite number or a text"
             )
         return _Value(value=value, reason=reason)
-
-    async def quote(self, inputs: Mapping[str, Any], deps: object) -> Quote:
-        """Say that the cost is not known."""
-        return Quote.unknown(f"evaluator {self.name!r} is code")
 
 
 @dataclass
@@ -142,7 +127,7 @@ class Evaluated:
             if row.failure is not None:
                 failures[row.key] = str(row.failure)
             else:
-                self._add(evaluator, row.key, row.output)
+                self._add(evaluator, row.key, row.output or {})
         for name, reason in failures.items():
             known = self.results[name]
             told = {**known.evaluator_failures, evaluator: reason}

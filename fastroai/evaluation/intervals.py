@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import floor, pi, sqrt, tan
+from math import floor, fsum, pi, sqrt, tan
 from statistics import NormalDist, fmean, variance
 from typing import Final
 
@@ -117,4 +117,4 @@ def t_quantile(p: float, freedom: int) -> float:
         (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
         (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
     )
-    return z + sum(term / freedom**power for power, term in enumerate(terms, 1))
+    return z + fsum(term / float(freedom) ** power for power, term in enumerate(terms, 1))

@@ -1,77 +1,12 @@
-"""Results as an `EvaluationReport` of pydantic_evals, and back."""
+"""An `EvaluationReport` of pydantic_evals as a comparison of one variant."""
 
 from __future__ import annotations
 
-import importlib
-from typing import Any, TypeVar
+from typing import Any
 
-from fastroai.errors import MissingExtraError
 from fastroai.evaluation.comparison import Comparison
 from fastroai.evaluation.results import CaseResult, EvaluationResult, VariantResult
 from fastroai.records import Usage
-
-T = TypeVar("T")
-
-
-def report_of(variant: VariantResult) -> Any:
-    """Return the results of a variant as a report. Raises `MissingExtraError`."""
-    try:
-        reporting = importlib.import_module("pydantic_evals.reporting")
-    except ImportError as error:
-        raise MissingExtraError("a report of an evaluation", "evals", "pydantic-evals") from error
-    evaluators = importlib.import_module("pydantic_evals.evaluators")
-
-    def results(case: CaseResult, values: dict[str, Any]) -> dict[str, Any]:
-        return {
-            name: evaluators.EvaluationResult(
-                name=name,
-                value=value,
-                reason=case.evaluations[name].reason,
-                source=evaluators.EvaluatorSpec(name=case.evaluations[name].source, arguments=None),
-            )
-            for name, value in values.items()
-        }
-
-    def about(case: CaseResult) -> dict[str, Any]:
-        return {
-            "name": case.name,
-            "inputs": case.inputs,
-            "metadata": case.metadata,
-            "expected_output": case.expected_output,
-        }
-
-    return reporting.EvaluationReport(
-        name=variant.name,
-        cases=[
-            reporting.ReportCase(
-                **about(case),
-                output=case.output,
-                metrics=case.metrics,
-                attributes={},
-                scores=results(case, case.scores),
-                labels=results(case, case.labels),
-                assertions=results(case, case.assertions),
-                task_duration=case.duration_ms / 1000,
-                total_duration=case.duration_ms / 1000,
-                evaluator_failures=[
-                    evaluators.EvaluatorFailure(
-                        name=name,
-                        error_message=message,
-                        error_stacktrace="",
-                        source=evaluators.EvaluatorSpec(name=name, arguments=None),
-                    )
-                    for name, message in case.evaluator_failures.items()
-                ],
-            )
-            for case in variant.cases.values()
-            if case.failure is None
-        ],
-        failures=[
-            reporting.ReportCaseFailure(**about(case), error_message=case.failure, error_stacktrace="")
-            for case in variant.cases.values()
-            if case.failure is not None
-        ],
-    )
 
 
 def comparison_of(report: Any) -> Comparison:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 from fastroai.drawing.pages import escaped, page, table
@@ -29,7 +30,9 @@ def text(comparison: Comparison) -> str:
         lines += ["", _counted(len(differing), "differs", "differ")]
         for name in differing[:_MOST]:
             lines.append(f"  {name}")
-            lines += _aligned([("   ", variant, *cells) for variant, *cells in _side_by_side(comparison, name)])
+            lines += _aligned(
+                [("   ", variant, *cells) for variant, *cells in _side_by_side(comparison, name)]
+            )
     lines += ["", *comparison.problems[:_MOST]] if comparison.problems else []
     if len(comparison.problems) > _MOST:
         lines.append(f"… and {len(comparison.problems) - _MOST} more: see .problems")
@@ -70,7 +73,7 @@ def plot(comparison: Comparison, evaluation: str, *, style: str = STYLE) -> str:
     lowest = 0.0 if is_share else min([0.0, *(one.low for one in points)])
     highest = 1.0 if is_share else max([1.0, *(one.high for one in points)])
     dearest = max((one.x for one in points), default=0.0)
-    costs = Axis("cost of a case, US dollars", 0.0, dearest * 1.1, lambda value: f"{value:.2g}")
+    costs = Axis("cost of a case", 0.0, dearest * 1.1, lambda value: format_cost(Decimal(str(value))))
     shown = (lambda value: f"{value:.0%}") if is_share else (lambda value: f"{value:.2g}")
     return scatter(
         f"{evaluation} against cost", points, costs, Axis(evaluation, lowest, highest, shown), style=style

@@ -90,7 +90,9 @@ async def compare_splits(
             around=current_scope(),
         )
         runs = Runs(run_id or uuid.uuid4().hex, options, opened, None)
-        cases = {name: named_cases([_case(one) for one in found[name].values()], evaluators) for name in order}
+        cases = {
+            name: named_cases([_case(one) for one in found[name].values()], evaluators) for name in order
+        }
         results = await at_once(_evaluated(runs, name, found[name], cases[name]) for name in order)
     return Comparison(runs.run_id, results)
 
@@ -110,20 +112,13 @@ def _result(trace: RunTrace, returns: Any, expected: Mapping[str, object]) -> Ca
     """Return a run on record as the result of a case."""
     failure, ended = trace.failure, trace.ended
     failed = None if trace.status == "finished" else str(failure or trace.status)
-    usage = sum((_usage_of(one) for one in trace.records), Usage())
-    took = 0.0 if ended is None else (ended.timestamp - trace.started_at).total_seconds() * 1000
+    took = 0.0 if ended is None else (ended.timestamp - trace.started_at.timestamp()) * 1000
     return CaseResult(
         name=trace.run_id,
         inputs=trace.inputs,
         expected_output=expected.get(trace.run_id),
         output=None if failed else value_from_json(trace.output, returns),
         failure=failed,
-        usage=usage,
+        usage=Usage.of([*trace.records]),
         duration_ms=took,
     )
-
-
-def _usage_of(record: Any) -> Usage:
-    usage = Usage()
-    usage.add(record)
-    return usage

@@ -44,15 +44,28 @@ async def call_in_thread(function: Callable[[Any], Any], given: object, name: st
     return await made if inspect.isawaitable(made) else made
 
 
+class CodeRows:
+    """Code of the user as what rows are given to: the parts that tasks and evaluators share."""
+
+    parameters: Mapping[str, bool] | None = None
+    makes_runs: bool = False
+    config: PipelineConfig = _NO_CONFIG
+
+    def bind(self, values: Mapping[str, object]) -> Mapping[str, Any]:
+        """Return the inputs as they are."""
+        return values
+
+    async def quote(self, inputs: Mapping[str, Any], deps: object) -> Quote:
+        """Say that the cost is not known."""
+        return Quote.unknown("it is code")
+
+
 @dataclass(frozen=True)
-class CallableRows(Generic[T]):
+class CallableRows(CodeRows, Generic[T]):
     """A plain function as what rows are given to: it gets the inputs of a case as its only argument."""
 
     function: Callable[[Any], T | Awaitable[T]]
     kind: str = "function"
-    parameters: Mapping[str, bool] | None = None
-    makes_runs: bool = False
-    config: PipelineConfig = _NO_CONFIG
 
     @property
     def name(self) -> str:
@@ -67,10 +80,6 @@ class CallableRows(Generic[T]):
         except (TypeError, NameError):  # it is no function, or its annotations name what cannot be found
             return None
 
-    def bind(self, values: Mapping[str, object]) -> Mapping[str, Any]:
-        """Return the inputs as they are."""
-        return values
-
     def as_json(self, inputs: Mapping[str, Any]) -> dict[str, JsonValue]:
         """Return the inputs as JSON."""
         return {_INPUTS: as_json(inputs[_INPUTS])}
@@ -83,10 +92,6 @@ class CallableRows(Generic[T]):
         """Call the function."""
         return cast("T", await call_in_thread(self.function, inputs[_INPUTS], self.name))
 
-    async def quote(self, inputs: Mapping[str, Any], deps: object) -> Quote:
-        """Say that the cost is not known."""
-        return Quote.unknown(f"{self.name!r} is a function")
-
 
 def target_of(variant: object, option: str) -> RowTarget[Any]:
     """Return a variant as what rows are given to.
@@ -95,7 +100,7 @@ def target_of(variant: object, option: str) -> RowTarget[Any]:
         ConfigurationError: it can't be evaluated.
     """
     if isinstance(variant, MapsRows):
-        return cast("MapsRows[Any]", variant).rows_target()
+        return variant.rows_target()
     if callable(variant) and not isinstance(variant, type):
         return CallableRows(variant)
     expected = (
