@@ -25,7 +25,7 @@ class Length(Evaluator[str, str, None]):
 
 @pytest.fixture
 def classify(model_server: ModelServer) -> Any:
-    model_server.rule(lambda request: "broken" in str(request.messages), Fault.status(400))
+    model_server.rule(lambda request: "broken" in str(request.messages), Reply(fault=Fault.status(400)))
     model_server.rule(
         None,
         lambda request: Reply(

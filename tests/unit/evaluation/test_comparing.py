@@ -226,7 +226,7 @@ class TestEvaluators:
 class TestTasks:
     async def test_a_task_that_fails_on_some_cases_has_not_passed_there(self, server: ModelServer) -> None:
         server.reset()
-        server.rule(lambda request: number_in(request) == 1, Fault.status(400))
+        server.rule(lambda request: number_in(request) == 1, Reply(fault=Fault.status(400)))
         server.rule(None, answer)
 
         def kind(ctx: EvaluatorContext) -> dict[str, Any]:
