@@ -83,15 +83,15 @@ def plot(comparison: Comparison, evaluation: str, *, style: str = STYLE) -> str:
 def _summary(comparison: Comparison) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
     """Return the header and the rows of the table: one for each variant."""
     names = comparison.evaluations
-    header = ["", *names, "cost a case", "latency", "cases", "failed"]
+    header = ["", *names, "cost a case", "cases", "failed", "latency"]
     return header, [
         [
             variant.name,
             *(_shown(variant.quality(name), _is_share(comparison, name)) for name in names),
             _cost(variant),
-            "" if variant.duration_ms is None else f"{variant.duration_ms:,.0f} ms",
             str(len(variant.cases)),
             str(len(variant.failures)),
+            "" if variant.duration_ms is None else f"{variant.duration_ms:,.0f} ms",
         ]
         for variant in comparison.variants.values()
     ]
