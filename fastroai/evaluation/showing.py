@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fastroai.drawing.pages import escaped, page, table
 from fastroai.drawing.scatter import Axis, Point, scatter
 from fastroai.drawing.svg_style import STYLE
+from fastroai.evaluation.compared import Compared
 from fastroai.evaluation.intervals import Interval
 from fastroai.evaluation.results import CaseResult, VariantResult
 from fastroai.usage import format_cost
-
-if TYPE_CHECKING:
-    from fastroai.evaluation.comparison import Comparison
 
 _MOST: Final = 10
 """Most cases and problems that are shown; the comparison has all."""
 _WIDEST: Final = 48
 
 
-def text(comparison: Comparison) -> str:
+def text(comparison: Compared) -> str:
     """Return a comparison as a table for a terminal."""
     header, rows = _summary(comparison)
     lines = [*_aligned([header, *rows]), *_differences(comparison)]
@@ -39,7 +37,7 @@ def text(comparison: Comparison) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def bundle(comparison: Comparison) -> dict[str, str]:
+def bundle(comparison: Compared) -> dict[str, str]:
     """Return a comparison as a notebook displays it."""
     header, rows = _summary(comparison)
     body = table(header, [[escaped(cell) for cell in row] for row in rows])
@@ -61,7 +59,7 @@ def bundle(comparison: Comparison) -> dict[str, str]:
     return page(body, text(comparison))
 
 
-def plot(comparison: Comparison, evaluation: str, *, style: str = STYLE) -> str:
+def plot(comparison: Compared, evaluation: str, *, style: str = STYLE) -> str:
     """Return a plot of quality against the cost of a case."""
     points: list[Point] = []
     for name, one in comparison.variants.items():
@@ -80,7 +78,7 @@ def plot(comparison: Comparison, evaluation: str, *, style: str = STYLE) -> str:
     )
 
 
-def _summary(comparison: Comparison) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+def _summary(comparison: Compared) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
     """Return the header and the rows of the table: one for each variant."""
     names = comparison.evaluations
     header = ["", *names, "cost a case", "cases", "failed", "latency"]
@@ -97,7 +95,7 @@ def _summary(comparison: Comparison) -> tuple[Sequence[str], Sequence[Sequence[s
     ]
 
 
-def _differences(comparison: Comparison) -> Iterator[str]:
+def _differences(comparison: Compared) -> Iterator[str]:
     """Yield a line for each difference to the first variant, and one that names the methods."""
     first, *others = comparison.variants
     methods: dict[str, None] = {}
@@ -115,7 +113,7 @@ def _differences(comparison: Comparison) -> Iterator[str]:
         yield f"In parentheses: 95 % confidence intervals ({', '.join(methods)})."
 
 
-def _side_by_side(comparison: Comparison, case: str) -> Iterator[Sequence[str]]:
+def _side_by_side(comparison: Compared, case: str) -> Iterator[Sequence[str]]:
     """Yield the variant, its output, and what evaluators say of that, for each variant."""
     for variant in comparison.variants.values():
         if (one := variant.cases.get(case)) is not None:
@@ -132,7 +130,7 @@ def _evaluations(case: CaseResult) -> str:
     return ", ".join(told)
 
 
-def _is_share(comparison: Comparison, evaluation: str) -> bool:
+def _is_share(comparison: Compared, evaluation: str) -> bool:
     return all(variant.is_assertion(evaluation) for variant in comparison.variants.values())
 
 

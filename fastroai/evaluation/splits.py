@@ -19,7 +19,6 @@ from fastroai.rows.run import RowOptions
 from fastroai.runtime import budget_scope, current_scope
 from fastroai.runtime.options import check_count
 from fastroai.store import RunHistory, RunTrace
-from fastroai.store.opening import open_run_store
 from fastroai.store.record.payloads import PayloadCodec
 from fastroai.store.record.values import value_from_json
 from fastroai.store.run_store import RunStoreLike
@@ -68,8 +67,7 @@ async def compare_splits(
     """
     check_count("limit", limit, least=1, required=True)
     check_count("concurrency", concurrency, least=1, required=True)
-    opened = open_run_store(store) if isinstance(store, str) else store
-    history = RunHistory(opened, codec=codec or router.config.codec)
+    history = RunHistory(store, codec=codec or router.config.codec)
     found: dict[str, dict[str, CaseResult]] = {}
     for summary in await history.list(pipeline=router.name, tag=tag, tenant=tenant, limit=limit):
         if summary.status in ("finished", "failed"):
@@ -89,7 +87,7 @@ async def compare_splits(
             on_changed="ask",
             around=current_scope(),
         )
-        runs = Runs(run_id or uuid.uuid4().hex, options, opened, None)
+        runs = Runs(run_id or uuid.uuid4().hex, options, store, None)
         cases = {
             name: named_cases([_case(one) for one in found[name].values()], evaluators) for name in order
         }
