@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from types import CodeType
+from typing import Final
 
 from fastroai.store.record.declarations import digest
+
+_ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+", re.IGNORECASE)
 
 
 def code_digest(function: object) -> str:
@@ -15,12 +19,10 @@ def code_digest(function: object) -> str:
     own = getattr(function, "__func__", function)
     code = getattr(own, "__code__", None)
     if isinstance(code, CodeType):
-        return digest(*_parts(code), repr(getattr(own, "__defaults__", None)))
+        return digest(*_parts(code), _shown(getattr(own, "__defaults__", None)))
     methods = [getattr(type(function), name, None) for name in ("evaluate", "__call__")]
     parts = [part for one in methods if one is not None for part in _parts(getattr(one, "__code__", None))]
-    # A default `repr` has an address, which differs in each process.
-    shown = type(function).__qualname__ if type(function).__repr__ is object.__repr__ else repr(function)
-    return digest(shown, *parts)
+    return digest(_shown(function), *parts)
 
 
 def _parts(code: object) -> list[str | bytes]:
@@ -28,5 +30,12 @@ def _parts(code: object) -> list[str | bytes]:
         return []
     parts: list[str | bytes] = [code.co_code, *code.co_names]
     for one in code.co_consts:
-        parts += _parts(one) if isinstance(one, CodeType) else [repr(one)]
+        parts += _parts(one) if isinstance(one, CodeType) else [_shown(one)]
     return parts
+
+
+def _shown(value: object) -> str:
+    """Return the `repr` of a value as it is in every process: without addresses, and with sets in order."""
+    if isinstance(value, frozenset):
+        return repr(sorted(map(repr, value)))
+    return _ADDRESS.sub("", repr(value))

@@ -110,8 +110,8 @@ class RowRun(Generic[T]):
                     self._machine.handle(opened.kept.recorded.resumptions[-1][1])
                     for counting in filter(None, (scope, self._options.around)):
                         counting.spending.usage.include(self._spent_before)
-                    for spent in self._known.children.values():
-                        scope.restore(*spent)
+                        for spent in self._known.children.values():
+                            counting.restore(*spent)
                     opened.kept.journal.spending = self._spending_before
                 elif opened.kept is not None:
                     self._machine.handle(opened.kept.recorded.opened)
