@@ -50,9 +50,11 @@ Evaluator: TypeAlias = (
 
 @dataclass(frozen=True, kw_only=True)
 class Case(Generic[InputsT, OutputT, MetadataT]):
-    """One case of a dataset, with the fields of `pydantic_evals.Case`, which can be given in its place.
+    """One case of a dataset, with the fields of `pydantic_evals.Case`.
 
-    Case(name="paid twice", inputs="I paid twice", expected_output="billing")
+        Case(name="paid twice", inputs="I paid twice", expected_output="billing")
+
+    Cases of pydantic_evals can be given in its place.
     """
 
     name: str | None = None
@@ -97,8 +99,10 @@ Cases: TypeAlias = DatasetLike | Sequence[CaseLike]
 class EvaluatorContext(Generic[InputsT, OutputT, MetadataT]):
     """What an evaluator sees of one case: what was asked, and what came of it.
 
-    def same_category(ctx: EvaluatorContext) -> bool:
-        return ctx.output.category == ctx.expected_output
+        def same_category(ctx: EvaluatorContext) -> bool:
+            return ctx.output.category == ctx.expected_output
+
+    It has the fields of the `EvaluatorContext` of pydantic_evals.
     """
 
     name: str
