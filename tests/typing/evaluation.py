@@ -26,4 +26,4 @@ async def evaluate(agent: FastroAgent[None, str]) -> None:
     cases = [Case(inputs="a", expected_output=1)]
     assert_type(await compare({"agent": agent, "function": asks}, cases, [checked]), Comparison)
     assert_type(compare_sync({"agent": agent}, cases), Comparison)
-    compare_sync({"agent": agent}, cases, budgets=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    compare_sync({"agent": agent}, cases, budgets=1)  # type: ignore[call-arg]
