@@ -167,6 +167,10 @@ class Client:
         """Return a page of the runs in the store that match a query, as `RunHistory.page` does."""
         return await self.history.page(query, limit=limit, after=after)
 
+    async def delete_schedule(self, name: str) -> None:
+        """Delete a cron schedule, if there is one of this name. A worker whose code has it makes it anew."""
+        await self._engine.delete_schedule(name)
+
     async def upgrade(self) -> None:
         """Make the tables of the store and of the queues, or bring them up to date."""
         await store_time(self.store)
@@ -244,7 +248,7 @@ class Client:
     ) -> RunHandle[Any]:
         run_id = uuid.uuid4().hex if run_id is None else run_id
         check_run_id(run_id)
-        _check_priority(priority)
+        check_priority(priority)
         check_seconds("delay", delay, zero=True)
         limits = limits_of(budget)
         if limits is not None and limits.spend_limits:
@@ -293,11 +297,7 @@ class Client:
 
 def _checked(known: KnownDefinition, inputs: Mapping[str, Any] | None) -> Mapping[str, object]:
     """Check inputs by a JSON Schema. Raises `ContractViolation`, or `ConfigurationError` if not JSON."""
-    check_mapping(inputs)
-    try:
-        given: dict[str, JsonValue] = to_jsonable_python(dict(inputs or {}), inf_nan_mode="constants")
-    except ValueError as error:
-        raise ConfigurationError("inputs", inputs, f"values that have a form in JSON: {error}") from error
+    given = as_json(inputs)
     problems: Sequence[str] = () if known.input_schema is None else problems_of(given, known.input_schema)
     if problems:
         details = tuple(ViolationDetail(type="schema", loc=(), msg=one) for one in problems)
@@ -305,7 +305,18 @@ def _checked(known: KnownDefinition, inputs: Mapping[str, Any] | None) -> Mappin
     return given
 
 
-def _check_priority(priority: int | None) -> None:
+def as_json(inputs: Mapping[str, Any] | None) -> dict[str, JsonValue]:
+    """Return inputs as JSON, in which they cross processes. Raises `ConfigurationError` if they cannot."""
+    check_mapping(inputs)
+    try:
+        given: dict[str, JsonValue] = to_jsonable_python(dict(inputs or {}), inf_nan_mode="constants")
+    except ValueError as error:
+        raise ConfigurationError("inputs", inputs, f"values that have a form in JSON: {error}") from error
+    return given
+
+
+def check_priority(priority: int | None) -> None:
+    """Refuse what is no priority. Raises `ConfigurationError`."""
     is_number = isinstance(priority, int) and not isinstance(priority, bool)
     if priority is not None and not (is_number and 1 <= priority <= _PRIORITIES):
         raise ConfigurationError("priority", priority, f"a whole number from 1 to {_PRIORITIES:,}")

@@ -112,15 +112,16 @@ class Reconciler:
         most_deaths: int,
         is_carried: Callable[[str], bool],
         adopts: Callable[[FoundHeader], Awaitable[bool]],
+        sweep_firings: Callable[[Roster], Awaitable[None]],
     ) -> None:
         """Prepare it for a worker.
 
         `is_carried` says whether the worker carries a stretch now, and `adopts` whether its code can carry a
-        run whose definition no worker knows.
+        run whose definition no worker knows. `sweep_firings` starts runs of schedules that nobody starts.
         """
         self._store, self._engine, self._app = store, engine, app
         self._executor, self._version, self._most_deaths = executor, version, most_deaths
-        self._is_carried, self._adopts = is_carried, adopts
+        self._is_carried, self._adopts, self._sweep_firings = is_carried, adopts, sweep_firings
         self._paused, self._begun = _Cursor(), _Cursor()
         self._unheard: dict[str, float] = {}
         """Stretches that this worker has begun and knows nothing of, and since when."""
@@ -147,6 +148,7 @@ class Reconciler:
             roster = await read_roster(self._store, self._app)
             if self._looks % _SWEEP == 0:
                 await self.sweep(roster)
+                await self._sweep_firings(roster)
             await self._go_on_with(found, roster)
 
     async def _due(self) -> Sequence[FoundHeader]:

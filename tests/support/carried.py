@@ -203,6 +203,8 @@ async def main() -> None:
     url, name, notes, *queues = sys.argv[1:]
     Notes.path = Path(notes)
     app = application(url, name)
+    if schedule := os.environ.get("SCHEDULE"):
+        app.schedule("often", "work", schedule, {"number": 4}, tenant="acme", tags=["nightly"])
     limit = {"max_deaths": int(os.environ.get("MAX_DEATHS", "100"))}
     worker = app.worker(queues=queues or ["default"], every=0.2, lease=2.0, graceful_timeout=5.0, **limit)
     await worker.serve()
