@@ -116,6 +116,11 @@ class Distributed(Client):
         """Names of the pipelines and graphs that are registered here."""
         return self._doors.keys()
 
+    def door_of(self, name: str) -> FrontDoor[Any, Any, Any] | None:
+        """Return the pipeline or graph of a name that is registered here."""
+        registered = self._doors.get(name)
+        return None if registered is None else registered.door
+
     def register_queue(self, name: str, options: QueueOptions | None = None) -> None:
         """Declare a queue. Workers make it, or change it, when they begin."""
         self._declared[name] = options or QueueOptions()
@@ -275,7 +280,6 @@ class Distributed(Client):
         return await self._start(
             keeper,
             checked,
-            None if registered is None else registered.door,
             run_id=run_id,
             queue=queue,
             priority=priority,

@@ -146,7 +146,6 @@ class Client:
         return await self._start(
             keeper,
             checked,
-            None,
             run_id=run_id,
             queue=queue,
             priority=priority,
@@ -159,7 +158,11 @@ class Client:
 
     def handle(self, run_id: str) -> RunHandle[Any]:
         """Return the handle of a run, which need not exist."""
-        return RunHandle(self, run_id, None)
+        return RunHandle(self, run_id)
+
+    def door_of(self, name: str) -> FrontDoor[Any, Any, Any] | None:
+        """Return the pipeline or graph of a name, if this process has its code. A client has none."""
+        return None
 
     async def list(
         self, query: RunQuery = EVERY_RUN, *, limit: int = PAGE, after: str | None = None
@@ -235,7 +238,6 @@ class Client:
         self,
         keeper: RunKeeper,
         inputs: Mapping[str, object],
-        door: FrontDoor[Any, Any, Any] | None,
         *,
         run_id: str | None,
         queue: str,
@@ -270,7 +272,7 @@ class Client:
         )
         found = await replace(request.labelling(keeper), routing=routing).put_on_record(run_id, inputs)
         await begin_soon(self.store, self._engine, found, await self._roster())
-        return RunHandle(self, run_id, door)
+        return RunHandle(self, run_id)
 
     async def _roster(self) -> Roster:
         """Return the living workers as they were a moment ago, which is enough to choose one."""

@@ -65,7 +65,7 @@ async def test_a_client_needs_no_code(app: Distributed, url: str) -> None:
         handle = await client.start("work", {"number": 2}, tenant="acme", budget=Budget(usd=1))
         state = await handle.wait()
         assert state.outputs["third"] == "acme/2:4"
-        with pytest.raises(ConfigurationError, match="called where the pipeline is registered"):
+        with pytest.raises(ConfigurationError, match="called where 'work' is registered"):
             await handle.result()
 
 

@@ -19,8 +19,20 @@ from typing import Any, Final
 
 from typing_extensions import TypedDict
 
-from fastroai import Edge, FastroAgent, Graph, Pipeline, PipelineConfig, StepContext, compute, flow, step
+from fastroai import (
+    BasePipeline,
+    Edge,
+    FastroAgent,
+    Graph,
+    Pipeline,
+    PipelineConfig,
+    StepContext,
+    compute,
+    flow,
+    step,
+)
 from fastroai.distributed import CarriedRun, Distributed, QueueOptions
+from fastroai.workflows import Workflow
 
 PATIENCE: Final = 300
 """Seconds, as in `support.patience`, which this file cannot import where it runs as a program."""
@@ -119,9 +131,46 @@ async def doubled(number: int) -> int:
     return number * 2
 
 
+class Routed(BasePipeline[str, Inputs, str]):
+    async def route(self, inputs: Inputs, deps: str) -> str:
+        return "only"
+
+
+SPEC: Final = """
+version: "0.2"
+contracts: {Out: {number: {type: integer}}}
+functions:
+  triple: {mode: compute, intent: Triple it, input: {number: {type: integer}}, output: Out}
+flows:
+  tripled:
+    input: {number: {type: integer}}
+    output: Out
+    steps:
+      - {id: once, function: triple, inputs: {number: $.input.number}}
+      - {id: twice, function: triple, inputs: {number: $.steps.once.output.number}}
+"""
+
+
+async def triple(number: int) -> dict[str, int]:
+    await asyncio.sleep(0.05)
+    return {"number": number * 3}
+
+
+def changing(code: str, config: PipelineConfig) -> Pipeline[Any, Any, Any]:
+    """A pipeline whose old runs no new code can carry, and the other way round."""
+
+    @step
+    async def says(ctx: StepContext[str]) -> str:
+        noted(ctx, code)
+        return code
+
+    needs = {"asks": [code], "says": ["asks"]}
+    return Pipeline("changing", {code: first, "asks": asks, "says": says}, dependencies=needs, config=config)
+
+
 def doors() -> Sequence[Any]:
     """The pipelines and so on that workers know."""
-    config = PipelineConfig(lease=2.0)
+    config = PipelineConfig(lease=float(os.environ.get("LEASE", "2")))
     work = {"first": first, "second": second, "third": third}
     needs = {"second": ["first"], "third": ["second"]}
     with_questions = {"first": first, "asks": asks, "naps": naps}
@@ -130,8 +179,13 @@ def doors() -> Sequence[Any]:
     async def doubles(number: int) -> int:
         return await doubled(number) + await doubled(number + 1)
 
+    routed = Routed("routed", config=config)
+    routed.register_pipeline("only", Pipeline("only", work, dependencies=needs, accepts=Inputs))
     return [
         Pipeline("work", work, dependencies=needs, accepts=Inputs, config=config),
+        routed,
+        Workflow.load(SPEC).bind(functions={"triple": triple}, config=config),
+        changing(os.environ.get("CODE", "old"), config),
         Pipeline("people", with_questions, dependencies={"asks": ["first"], "naps": ["asks"]}, config=config),
         Pipeline("deadly", {"dies": dies}, config=config),
         Pipeline("endless", {"waits": waits}, config=config),
@@ -170,8 +224,12 @@ class Workers:
         self.running: list[subprocess.Popen[bytes]] = []
         Notes.path = notes
 
-    def begin(self, *queues: str, **environment: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, __file__, self.url, self.name, str(self.notes), *queues]
+    def begin(
+        self, *queues: str, inside: Sequence[str] = (), url: str | None = None, **environment: str
+    ) -> subprocess.Popen[bytes]:
+        """Begin a worker; `inside` runs a command on another machine, which knows the URL as `url`."""
+        program = [sys.executable, __file__, url or self.url, self.name, str(self.notes)]
+        command = [*inside, *program, *queues]
         tests = str(Path(__file__).parents[1])
         path = os.pathsep.join([*filter(None, sys.path), tests])
         process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path, **environment})

@@ -86,6 +86,17 @@ def started_postgres(folder: Path) -> PostgresServer:
     raise AssertionError
 
 
+def restart_postgres(server: PostgresServer) -> None:
+    """End the server while clients are connected, and begin it again."""
+    pid = server.get_pid()
+    assert pid is not None
+    os.kill(pid, signal.SIGINT)
+    until = time.monotonic() + PATIENCE
+    while (server.pgdata / "postmaster.pid").exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    server.ensure_postgres_running()
+
+
 # --- on a machine of its own ---
 
 Addresses = tuple[str, str]
