@@ -13,7 +13,7 @@ from typing import Any, Final, overload
 from pydantic import JsonValue, TypeAdapter
 from typing_extensions import TypeVar
 
-from fastroai.distributed.client import DEFAULT, Client, as_json, check_priority
+from fastroai.distributed.client import DEFAULT, Client, as_json, check_name, check_priority
 from fastroai.distributed.engine import QueueOptions, Schedule, check_schedule
 from fastroai.distributed.handle import RunHandle
 from fastroai.distributed.registered import CarriedRun, Registered
@@ -72,6 +72,7 @@ class Distributed(Client):
 
     def __init__(self, url: str, *, name: str, codec: PayloadCodec | None = None) -> None:
         """Prepare an application. It connects when it is first used. See `Client`."""
+        check_name(name)
         super().__init__(url, name=name, codec=codec)
         self._doors: dict[str, Registered] = {}
         self._declared: dict[str, QueueOptions] = {}

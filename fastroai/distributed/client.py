@@ -17,7 +17,14 @@ from pydantic_core import to_jsonable_python
 from fastroai.distributed.engine import EngineClient, places_of, upgrade
 from fastroai.distributed.handle import RunHandle
 from fastroai.distributed.reconciling import begin_soon, go_on_soon
-from fastroai.distributed.roster import KnownDefinition, Roster, published, published_names, read_roster
+from fastroai.distributed.roster import (
+    KnownDefinition,
+    Roster,
+    published,
+    published_apps,
+    published_names,
+    read_roster,
+)
 from fastroai.distributed.stretches import is_due, next_of, stretch_id
 from fastroai.errors import ConfigurationError, ContractViolation
 from fastroai.errors.steps import ViolationDetail
@@ -57,35 +64,34 @@ _PRIORITIES: Final = 2**31 - 1
 class Client:
     """Starts runs that workers carry, in a process that needs no code of their pipelines.
 
-        async with Client("postgresql://localhost/app", name="support") as client:
+        async with Client("postgresql://localhost/app") as client:
             run = await client.start("letters", {"text": "..."}, run_id="letter-1182")
             state = await run.wait()
 
     It reads which inputs a pipeline takes from the store, where a worker has put that.
     """
 
-    def __init__(self, url: str, *, name: str, codec: PayloadCodec | None = None) -> None:
+    def __init__(self, url: str, *, name: str | None = None, codec: PayloadCodec | None = None) -> None:
         """Prepare a client. It connects when it is first used.
 
         Args:
             url: A file of SQLite, for one machine, or a URL of PostgreSQL.
             name: The name of the application, which its workers have: 3 to 100 lower-case letters, digits,
-                dashes and underscores.
+                dashes and underscores. By default that of the only application there.
             codec: The codec of the runs, if they have one.
 
         Raises:
             ConfigurationError: the URL is of another kind, or the name has other characters.
             MissingExtraError: the extra `dbos` is not installed.
         """
-        if not isinstance(name, str) or _NAME.fullmatch(name) is None:  # pyright: ignore[reportUnnecessaryIsInstance]
-            expected = "3 to 100 lower-case letters, digits, dashes and underscores"
-            raise ConfigurationError("name", name, expected)
+        if name is not None:
+            check_name(name)
         place, self._engine_url = places_of(url)
-        self.app, self.codec = name, codec
+        self.app, self.codec = name or "", codec
         self.store = open_run_store(place)
         self.history = RunHistory(self.store, codec=codec)
         self.inbox = Inbox(self.store, codec=codec)
-        self._engine = EngineClient(self._engine_url, name)
+        self._engine = EngineClient(self._engine_url, self.app)
         self._queues: dict[str, tuple[float, bool]] = {}
         """When it was last seen of each queue whether it has partitions."""
         self._workers, self._seen = Roster(()), 0.0
@@ -172,6 +178,7 @@ class Client:
 
     async def delete_schedule(self, name: str) -> None:
         """Delete a cron schedule, if there is one of this name. A worker whose code has it makes it anew."""
+        await self._find_app()
         await self._engine.delete_schedule(name)
 
     async def upgrade(self) -> None:
@@ -183,6 +190,7 @@ class Client:
 
     async def go_on_soon(self, run_id: str) -> None:
         """Give a run a stretch at once, if it is due."""
+        await self._find_app()
         await go_on_soon(self.store, self._engine, self.app, run_id)
 
     async def release(self, run_id: str) -> None:
@@ -192,6 +200,7 @@ class Client:
 
     async def why_nobody_has(self, found: FoundHeader) -> str:
         """Return why no worker carries a run that is due; an empty text if one does, or will soon."""
+        await self._find_app()
         routing = found.header.routing
         if routing is not None and routing.is_set_aside:
             return f"{routing.deaths} workers in a row died with it; release() lets them take it up again"
@@ -211,10 +220,22 @@ class Client:
 
     # --- parts ---
 
+    async def _find_app(self) -> None:
+        """Take the name of the only application there, if none was given. Raises `ConfigurationError`."""
+        if self.app:
+            return
+        apps = await published_apps(self.store)
+        if len(apps) != 1:
+            expected = f"one of {', '.join(apps)}" if apps else "that of the application: no worker has begun"
+            raise ConfigurationError("name", None, expected)
+        self.app = apps[0]
+        self._engine = EngineClient(self._engine_url, self.app)
+
     async def _keeper_and_inputs(
         self, pipeline: str, inputs: Mapping[str, Any] | None
     ) -> tuple[RunKeeper, Mapping[str, object]]:
         """Return what puts runs of a definition on record that a worker has published, and checked inputs."""
+        await self._find_app()
         known = await published(self.store, self.app, pipeline)
         if known is None:
             names = await published_names(self.store, self.app)
@@ -295,6 +316,13 @@ class Client:
             raise ConfigurationError("partition", partition, f"a partition, which queue {queue!r} needs")
         if partition is not None and not has_partitions:
             raise ConfigurationError("partition", partition, f"nothing: queue {queue!r} has no partitions")
+
+
+def check_name(name: str) -> None:
+    """Refuse an invalid name of an application. Raises `ConfigurationError`."""
+    if not isinstance(name, str) or _NAME.fullmatch(name) is None:  # pyright: ignore[reportUnnecessaryIsInstance]
+        expected = "3 to 100 lower-case letters, digits, dashes and underscores"
+        raise ConfigurationError("name", name, expected)
 
 
 def _checked(known: KnownDefinition, inputs: Mapping[str, Any] | None) -> Mapping[str, object]:

@@ -182,7 +182,8 @@ class RunHandle(Generic[ResultT]):
         found = await read_header(self._store, self.run_id)
         header = found.header
         is_timed = header.due_at is not None and not header.questions and not header.receives
-        return is_timed or is_due(found, self._client.app) or header.status == "running"
+        is_given = header.routing is not None and is_due(found, header.routing.app)
+        return is_timed or is_given or header.status == "running"
 
     async def result(self, *, timeout: Duration | None = None) -> ResultT:
         """Wait until the run has finished, and return what `execute` of its pipeline or graph returns.

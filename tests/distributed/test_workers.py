@@ -69,6 +69,23 @@ async def test_a_client_needs_no_code(app: Distributed, url: str) -> None:
             await handle.result()
 
 
+async def test_a_client_finds_the_only_application(app: Distributed, url: str) -> None:
+    async with Client(url) as client:
+        with pytest.raises(ConfigurationError, match="that of the application: no worker has begun"):
+            await client.start("work", {"number": 2})
+        async with app.worker(**FAST):
+            handle = await client.start("people", {"number": 2})
+            (asked,) = (await handle.wait()).questions
+            await client.handle(handle.run_id).answer(asked.id, True)
+            assert (await handle.wait()).outputs["naps"] == "rested"
+        async with application(url, "second-app") as second:
+            async with second.worker(**FAST):
+                pass
+            async with Client(url) as other:
+                with pytest.raises(ConfigurationError, match=f"one of {app.app}, second-app"):
+                    await other.start("work", {"number": 2})
+
+
 async def test_a_run_waits_for_a_worker_and_says_why(app: Distributed) -> None:
     handle = await app.start("work", {"number": 1})
     standing = await handle.status()
