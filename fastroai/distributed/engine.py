@@ -331,7 +331,7 @@ class Engine:
             raise ConfigurationError("DBOS", Address(self._url).shown, expected)
         _callbacks = carry, fire
         try:
-            fires = _registered()
+            fires = _registered(anew=not self._is_ours)
             if self._is_ours:
                 DBOS.listen_queues(names)
                 DBOS.launch()
@@ -377,10 +377,17 @@ _callbacks: tuple[Carry, Fire] | None = None
 """What carries runs, and starts those of schedules, in this process."""
 
 
-def _registered() -> Callable[[datetime, Any], Awaitable[None]]:
-    """Register the workflows, and return that of schedules."""
-    DBOS.workflow(name=STRETCH, max_recovery_attempts=None)(_stretch)
-    return DBOS.workflow(name=FIRING, max_recovery_attempts=None)(_fire)
+_fires: Any = None
+"""The workflow of schedules, once it is registered."""
+
+
+def _registered(*, anew: bool) -> Any:
+    """Register the workflows, once, or `anew` as the program may have destroyed what was registered."""
+    global _fires
+    if _fires is None or anew:
+        DBOS.workflow(name=STRETCH, max_recovery_attempts=None)(_stretch)
+        _fires = DBOS.workflow(name=FIRING, max_recovery_attempts=None)(_fire)
+    return _fires
 
 
 async def _stretch(run_id: str, epoch: str, number: int) -> None:

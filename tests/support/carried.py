@@ -14,6 +14,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,12 +27,15 @@ from fastroai import (
     Graph,
     Pipeline,
     PipelineConfig,
+    SpendLimit,
     StepContext,
     compute,
     flow,
     step,
 )
 from fastroai.distributed import CarriedRun, Distributed, QueueOptions
+from fastroai.runtime import CircuitBreaker, ProviderLimit
+from fastroai.store import SQLiteSpendStore
 from fastroai.workflows import Workflow
 
 PATIENCE: Final = 300
@@ -209,10 +213,39 @@ def deps_of(run: CarriedRun) -> str:
     return f"{run.tenant}/{run.inputs.get('number')}"
 
 
+LIMIT_USD: Final = Decimal("0.001")
+FAILURES: Final = 2
+TWO_AT_ONCE: Final = QueueOptions(global_concurrency=2, polling_interval_sec=0.05)
+
+
+def limited(url: str) -> Sequence[Any]:
+    """Pipelines under limits that all workers keep together, and that each keeps for itself."""
+    breaker = ProviderLimit(
+        circuit_breaker=CircuitBreaker(failures=FAILURES, window=PATIENCE, cooldown=PATIENCE)
+    )
+    agent: FastroAgent[Any, str] = FastroAgent("openai-chat:gpt-5-mini", max_tokens=100, request_retries=0)
+    limit = SpendLimit(usd=LIMIT_USD, window="total", store=SQLiteSpendStore(f"{url}.spending"))
+
+    @step
+    async def asks_a_model(ctx: StepContext[str]) -> str:
+        noted(ctx, "begins")
+        text = (await ctx.run(agent, ctx.get_input("text", str))).output
+        noted(ctx, "ends")
+        return text
+
+    spending = PipelineConfig(lease=2.0, budget=limit)
+    ill = PipelineConfig(lease=2.0, provider_limits={"openai": breaker})
+    return [
+        Pipeline("spending", {"asks": asks_a_model}, config=spending),
+        Pipeline("ill", {"asks": asks_a_model}, config=ill),
+    ]
+
+
 def application(url: str, name: str) -> Distributed:
     app = Distributed(url, name=name)
-    app.register(*doors(), deps_factory=deps_of)
+    app.register(*doors(), *(limited(url) if "LIMITS" in os.environ else ()), deps_factory=deps_of)
     app.register_queue("default", QueueOptions(polling_interval_sec=0.05))
+    app.register_queue("two-at-once", TWO_AT_ONCE)
     return app
 
 
