@@ -22,17 +22,16 @@ WORKERS = 2
 
 @pytest.fixture
 async def app(
-    name: str, tmp_path: Path, model_server: ModelServer, monkeypatch: pytest.MonkeyPatch
+    postgres_dsn: str, name: str, tmp_path: Path, model_server: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Distributed]:
     """An application with two workers."""
-    for variable, value in (model_server.environment() | {"LIMITS": "1"}).items():
+    for variable, value in (model_server.environment() | {"LIMITS": str(tmp_path / "spending.db")}).items():
         monkeypatch.setenv(variable, value)
     answer = Reply("hello", usage=Usage(100, 90), latency=0.1)
     model_server.rule(lambda request: "ill" in request.prompt, Reply("ill", fault=Fault.status(500)))
     model_server.rule(None, answer)
-    url = str(tmp_path / "runs.db")
-    with workers_of(url, name, tmp_path / "notes") as workers:
-        async with asyncio.timeout(PATIENCE), application(url, name) as app:
+    with workers_of(postgres_dsn, name, tmp_path / "notes") as workers:
+        async with asyncio.timeout(PATIENCE), application(postgres_dsn, name) as app:
             for _ in range(WORKERS):
                 workers.begin("default", "two-at-once")
             await until_ready(app, WORKERS)

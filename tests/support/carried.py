@@ -37,9 +37,8 @@ from fastroai.distributed import CarriedRun, Distributed, QueueOptions
 from fastroai.runtime import CircuitBreaker, ProviderLimit
 from fastroai.store import SQLiteSpendStore
 from fastroai.workflows import Workflow
-
-PATIENCE: Final = 300
-"""Seconds, as in `support.patience`, which this file cannot import where it runs as a program."""
+from support.fork_server import ForkedProcess
+from support.patience import PATIENCE
 
 
 class Notes:
@@ -218,13 +217,13 @@ FAILURES: Final = 2
 TWO_AT_ONCE: Final = QueueOptions(global_concurrency=2, polling_interval_sec=0.05)
 
 
-def limited(url: str) -> Sequence[Any]:
+def limited(spending: str) -> Sequence[Any]:
     """Pipelines under limits that all workers keep together, and that each keeps for itself."""
     breaker = ProviderLimit(
         circuit_breaker=CircuitBreaker(failures=FAILURES, window=PATIENCE, cooldown=PATIENCE)
     )
     agent: FastroAgent[Any, str] = FastroAgent("openai-chat:gpt-5-mini", max_tokens=100, request_retries=0)
-    limit = SpendLimit(usd=LIMIT_USD, window="total", store=SQLiteSpendStore(f"{url}.spending"))
+    limit = SpendLimit(usd=LIMIT_USD, window="total", store=SQLiteSpendStore(spending))
 
     @step
     async def asks_a_model(ctx: StepContext[str]) -> str:
@@ -233,17 +232,19 @@ def limited(url: str) -> Sequence[Any]:
         noted(ctx, "ends")
         return text
 
-    spending = PipelineConfig(lease=2.0, budget=limit)
+    paid = PipelineConfig(lease=2.0, budget=limit)
     ill = PipelineConfig(lease=2.0, provider_limits={"openai": breaker})
     return [
-        Pipeline("spending", {"asks": asks_a_model}, config=spending),
+        Pipeline("spending", {"asks": asks_a_model}, config=paid),
         Pipeline("ill", {"asks": asks_a_model}, config=ill),
     ]
 
 
 def application(url: str, name: str) -> Distributed:
     app = Distributed(url, name=name)
-    app.register(*doors(), *(limited(url) if "LIMITS" in os.environ else ()), deps_factory=deps_of)
+    app.register(*doors(), deps_factory=deps_of)
+    if spending := os.environ.get("LIMITS"):
+        app.register(*limited(spending), deps_factory=deps_of)
     app.register_queue("default", QueueOptions(polling_interval_sec=0.05))
     app.register_queue("two-at-once", TWO_AT_ONCE)
     return app
@@ -254,22 +255,26 @@ class Workers:
 
     def __init__(self, url: str, name: str, notes: Path) -> None:
         self.url, self.name, self.notes = url, name, notes
-        self.running: list[subprocess.Popen[bytes]] = []
+        self.running: list[Any] = []
         Notes.path = notes
 
     def begin(
         self, *queues: str, inside: Sequence[str] = (), url: str | None = None, **environment: str
-    ) -> subprocess.Popen[bytes]:
+    ) -> Any:
         """Begin a worker; `inside` runs a command on another machine, which knows the URL as `url`."""
-        program = [sys.executable, __file__, url or self.url, self.name, str(self.notes)]
-        command = [*inside, *program, *queues]
-        tests = str(Path(__file__).parents[1])
-        path = os.pathsep.join([*filter(None, sys.path), tests])
-        process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path, **environment})
+        given = url or self.url, self.name, str(self.notes), *queues
+        environment = {**os.environ, **environment}
+        process: Any
+        if inside:
+            tests = str(Path(__file__).parents[1])
+            environment["PYTHONPATH"] = os.pathsep.join([*filter(None, sys.path), tests])
+            process = subprocess.Popen([*inside, sys.executable, __file__, *given], env=environment)
+        else:
+            process = ForkedProcess(work, *given, environment=environment)
         self.running.append(process)
         return process
 
-    def kill(self, process: subprocess.Popen[bytes]) -> None:
+    def kill(self, process: Any) -> None:
         process.kill()
         process.wait(PATIENCE)
         self.running.remove(process)
@@ -290,9 +295,13 @@ def workers_of(url: str, name: str, notes: Path) -> Iterator[Workers]:
         workers.close()
 
 
-async def main() -> None:
-    url, name, notes, *queues = sys.argv[1:]
+def work(url: str, name: str, notes: str, *queues: str) -> None:
+    """Carry runs until the process is told to end."""
     Notes.path = Path(notes)
+    asyncio.run(_work(url, name, queues))
+
+
+async def _work(url: str, name: str, queues: Sequence[str]) -> None:
     app = application(url, name)
     if schedule := os.environ.get("SCHEDULE"):
         app.schedule("often", "work", schedule, {"number": 4}, tenant="acme", tags=["nightly"])
@@ -302,4 +311,4 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    work(*sys.argv[1:])
