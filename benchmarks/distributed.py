@@ -9,14 +9,14 @@ import sys
 import tempfile
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from statistics import median
-from time import perf_counter, time
+from time import perf_counter, process_time, time
 
 import psycopg
 from dbos import DBOSClient, WorkflowSerializationFormat
-from support.servers import running_postgres
+from support.servers import own_postgres, running_postgres
 
 from benchmarks.distributed_worker import STEPS, application
 from benchmarks.measure import Row
@@ -24,6 +24,7 @@ from fastroai.distributed import Distributed
 from fastroai.distributed.app import EVERY
 from fastroai.distributed.engine import places_of, upgrade
 from fastroai.distributed.roster import read_roster
+from fastroai.store import RunQuery
 
 NOTHING = 200
 """Runs of steps that do nothing."""
@@ -31,6 +32,8 @@ SLOTS, WAVES, SLOW = 20, 8, 0.5
 """Runs at a time of a worker, times that these begin, and seconds of a step."""
 IDLE = 60.0
 """Seconds for which an idle worker is watched."""
+COUNTED = 1000
+"""Runs whose costs are counted."""
 KILLS = 10
 _WORKER = str(Path(__file__).with_name("distributed_worker.py"))
 
@@ -133,6 +136,57 @@ async def idle_workers() -> AsyncIterator[Row]:
         yield Row(what, f"{ours:.0f}", f"{bare:.0f}", ours / bare, "≤ 1.3 x plain DBOS", ours <= 1.3 * bare)
 
 
+async def costs_of_a_run() -> AsyncIterator[Row]:
+    """What a run of steps that do nothing takes, which a busy machine does not change."""
+    with own_postgres() as server:
+        dsn, name = server.get_uri(), f"bench-{uuid.uuid4().hex[:8]}"
+        postmaster = server.get_pid()
+        assert postmaster is not None
+        async with application(dsn, name) as app:
+            with working(dsn, name, "ours", 1, 0) as processes:
+                await _until_workers(app, 1)
+                await (await app.start("steps")).wait()
+                await asyncio.sleep(2)
+
+                def used() -> tuple[float, ...]:
+                    of_worker, of_server = _cpu_ms(processes[0].pid), _cpu_ms(postmaster)
+                    return of_worker, of_server, _transactions(dsn), *_bytes(dsn)
+
+                before, here = await asyncio.to_thread(used), process_time()
+                for _ in range(0, COUNTED, 50):
+                    await asyncio.gather(*(app.start("steps") for _ in range(50)))
+                here = (process_time() - here) * 1000 / COUNTED
+                while await app.history.count(RunQuery(status="finished")) <= COUNTED:  # noqa: ASYNC110
+                    await asyncio.sleep(0.5)
+                after = await asyncio.to_thread(used)
+    each = [(late - early) / COUNTED for late, early in zip(after, before, strict=True)]
+    cpu = f"{each[0]:.1f} + {here:.1f} + {each[1]:.1f}"
+    yield Row("CPU ms of a run: worker + process that starts it + PostgreSQL", cpu)
+    yield Row("transactions of a run", f"{each[2]:.0f}")
+    yield Row("bytes of a run: tables + write-ahead log", f"{each[3]:,.0f} + {each[4]:,.0f}")
+
+
+def _cpu_ms(pid: int) -> float:
+    """CPU of a process and its children, living and dead."""
+    ticks = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            words = stat.read_text().rpartition(")")[2].split()
+            if int(stat.parent.name) == pid:
+                ticks += sum(map(int, words[11:15]))
+            elif int(words[1]) == pid:
+                ticks += sum(map(int, words[11:13]))
+    return ticks * 1000 / os.sysconf("SC_CLK_TCK")
+
+
+def _bytes(dsn: str) -> tuple[float, float]:
+    with psycopg.connect(dsn) as connection:
+        tables = "SELECT sum(pg_total_relation_size(relid)) FROM pg_stat_user_tables"
+        row = connection.execute(f"SELECT ({tables}), pg_current_wal_lsn() - '0/0'").fetchone()
+    assert row is not None
+    return float(row[0]), float(row[1])
+
+
 def _transactions(dsn: str) -> int:
     """Transactions of all clients so far. What a client has done is reported after a second at most."""
     with psycopg.connect(dsn, autocommit=True) as connection:
@@ -218,4 +272,4 @@ async def _to_takeover(
     return at - killed
 
 
-BENCHMARKS = (beside_plain_dbos, idle_workers, first_steps_and_takeovers)
+BENCHMARKS = (beside_plain_dbos, costs_of_a_run, idle_workers, first_steps_and_takeovers)

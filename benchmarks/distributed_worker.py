@@ -14,7 +14,7 @@ from fastroai import Pipeline, StepContext, step
 from fastroai.distributed import Distributed, QueueOptions
 from fastroai.distributed.engine import places_of
 
-STEPS = 5
+STEPS = int(os.environ.get("STEPS", "5"))
 AT_ONCE = int(os.environ.get("AT_ONCE", "50"))
 """Most runs of a worker at a time."""
 POLLING = float(os.environ.get("POLLING", "0.05"))

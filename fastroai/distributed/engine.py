@@ -222,6 +222,24 @@ class EngineClient:
         """Take stretches out of their queues, unless they are over."""
         await self._call(lambda client: client.cancel_workflows(list(ids)))
 
+    async def forget(self, until: datetime) -> None:
+        """Delete the rows of what was enqueued until a time, and is over."""
+        while over := await self._call(
+            lambda client: client.list_workflows(
+                name=[STRETCH, FIRING],
+                status=["SUCCESS", "ERROR", "CANCELLED"],
+                application_name=self._app,
+                end_time=until.isoformat(),
+                limit=AT_ONCE,
+                load_input=False,
+                load_output=False,
+            )
+        ):
+            await self._delete([one.workflow_id for one in over])
+
+    async def _delete(self, ids: list[str]) -> None:
+        await self._call(lambda client: client.delete_workflows(ids))
+
     async def declare(self, name: str, options: QueueOptions) -> None:
         """Make a queue, or change it."""
         given = asdict(options)

@@ -37,6 +37,10 @@ _UNHEARD: Final = 30.0
 """Seconds after which a stretch counts as lost that a worker has begun and knows nothing of."""
 _SWEEP: Final = 10
 """Looks between two sweeps over the stretches of workers that have died."""
+_FORGET: Final = 1000
+"""Looks between two deletions of the rows of stretches that are over, which nothing reads."""
+_KEPT: Final = timedelta(days=1)
+"""Time for which such rows are kept, for people."""
 
 
 logger: Final = logging.getLogger("fastroai.distributed")
@@ -149,6 +153,8 @@ class Reconciler:
             if self._looks % _SWEEP == 0:
                 await self.sweep(roster)
                 await self._sweep_firings(roster)
+            if self._looks % _FORGET == 0:
+                await self._engine.forget(await store_time(self._store) - _KEPT)
             await self._go_on_with(found, roster)
 
     async def _due(self) -> Sequence[FoundHeader]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -279,6 +280,26 @@ async def test_stretches_of_dead_workers_leave_their_queues_and_those_of_other_a
             await asyncio.sleep(0.05)
     await engine.aclose()
     await others.aclose()
+
+
+async def test_rows_of_stretches_that_are_over_can_be_forgotten(app: Distributed, url: str) -> None:
+    async with app.worker(**FAST):
+        handle = await app.start("people", {"number": 1})
+        (asked,) = (await handle.wait()).questions
+        running = await app.start("endless")
+        while not Notes.ran(running.run_id):
+            await asyncio.sleep(0.02)
+        engine = EngineClient(places_of(url)[1], app.app)
+        ids = [f"{one}:{(await app.history.header(one)).epoch}:1" for one in (handle.run_id, running.run_id)]
+        while (await engine.rows(ids))[ids[0]].state != "over":
+            await asyncio.sleep(0.02)
+        await engine.forget(datetime.now(UTC) + timedelta(days=1))
+        assert [*await engine.rows(ids)] == ids[1:]
+        await handle.answer(asked.id, True)
+        assert (await handle.result()).output == "rested"
+        await running.cancel()
+        await running.wait()
+        await engine.aclose()
 
 
 async def _adopts_nothing(found: object) -> Any:
