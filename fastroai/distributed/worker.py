@@ -158,9 +158,9 @@ class Worker:
     async def __aenter__(self) -> Self:
         """Begin to take stretches of runs."""
         await asyncio.to_thread(self._rows.join)
+        await self._check_others()
         self._loop = asyncio.get_running_loop()
         await asyncio.to_thread(upgrade, self._engine_url)
-        await self._check_others()
         for name, options in self._terms.declared.items():
             await self._engine.declare(name, options)
         for one in self._doors.values():

@@ -21,10 +21,10 @@ from support.carried import Notes, Workers, application
 from support.patience import PATIENCE
 
 from fastroai import Pipeline, StepContext, step
-from fastroai.distributed import Distributed, worker
+from fastroai.distributed import Client, Distributed, worker
 from fastroai.distributed.engine import FIRING, places_of
 from fastroai.distributed.roster import read_roster, sign_on
-from fastroai.errors import ConfigurationError, ContractViolation, RunNotFound
+from fastroai.errors import ConfigurationError, ContractViolation, RunNotFound, RunStoreUnavailable
 
 FAST: Any = {"every": 0.05, "graceful_timeout": 1.0}
 EACH_SECOND = "* * * * * *"
@@ -180,6 +180,31 @@ async def test_other_code_of_the_same_version_is_refused(app: Distributed, url: 
         await app.worker(version="v1").__aenter__()
     async with app.worker(version="v2", **FAST):
         pass
+
+
+async def test_a_database_that_is_not_there_is_told_before_any_run(
+    postgres_dsn: str, name: str, tmp_path: Path
+) -> None:
+    (tmp_path / "letter.txt").write_text("no database, but a letter" * 100)
+    missing = postgres_dsn.replace("/postgres", "/missing", 1)
+    assert missing != postgres_dsn
+    for place in ("postgresql://localhost:1/none", missing, str(tmp_path / "letter.txt")):
+        async with application(place, name) as app:
+            with pytest.raises(RunStoreUnavailable):
+                await app.worker().__aenter__()
+            with pytest.raises(RunStoreUnavailable):
+                await app.upgrade()
+            with pytest.raises(RunStoreUnavailable):
+                await app.start("work", {"number": 1})
+
+
+async def test_what_cannot_cross_processes_is_refused_before_the_run(app: Distributed, url: str) -> None:
+    async with app.worker(**FAST), Client(url) as client:
+        with pytest.raises(ConfigurationError, match="values that have a form in JSON"):
+            await client.start("people", {"number": object()})
+        with pytest.raises(ConfigurationError, match="expected a mapping|inputs="):
+            await client.start("people", [1])  # type: ignore[arg-type]
+        assert (await app.list()).items == ()
 
 
 async def test_a_worker_says_that_its_clock_is_off(
