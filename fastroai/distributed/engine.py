@@ -342,6 +342,11 @@ class Engine:
                 "log_level": "WARNING",
             }
             DBOS(config=config)
+            if DBOS.executor_id != self.executor:  # there was one, and its config counts
+                expected = (
+                    "launched before the worker begins: the program has made its own, and not launched it"
+                )
+                raise ConfigurationError("DBOS", self._app, expected)
         elif not {one.name for one in DBOS.list_queues()}.issuperset(names):
             expected = (
                 f"a worker of the application and database of the DBOS that is launched here: {self._app!r}"

@@ -168,6 +168,10 @@ async def test_an_engine_that_others_would_share_is_refused(app: Distributed, ur
     async with launched(f"{url}.other", name, executor_id="mine"):
         with pytest.raises(ConfigurationError, match="a worker of the application and database of the DBOS"):
             await app.worker().__aenter__()
+    DBOS(config={"name": name, "system_database_url": places_of(url)[1], "executor_id": "mine"})
+    with pytest.raises(ConfigurationError, match="launched before the worker begins"):
+        await app.worker().__aenter__()
+    await asyncio.to_thread(DBOS.destroy)
     assert not (await read_roster(app.store, name)).workers
 
 
