@@ -33,7 +33,7 @@ from fastroai.store.run_store import RunStore
 _UNENDED: Final = RunQuery(status="interrupted", sort="updated", ascending=True)
 """Runs that have begun or are queued, and have not ended, those first that have shown no life for longest."""
 _MICROSECOND: Final = timedelta(microseconds=1)
-_UNHEARD: Final = 30.0
+_UNHEARD: Final = 15.0
 """Seconds after which a stretch counts as lost that a worker has begun and knows nothing of."""
 _SWEEP: Final = 10
 """Looks between two sweeps over the stretches of workers that have died."""
