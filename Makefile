@@ -172,8 +172,8 @@ faults: $(VENV)/dev.stamp ## runs whose store fails at every call, in every way,
 chaos: $(VENV)/dev.stamp ## agents of all kinds at once with faults and cancellations, under budgets: 60 seeds; SEEDS=500 for more
 	FASTROAI_CHAOS=$(or $(SEEDS),60) $(BIN)/python -m pytest tests/behaviour/budgets/test_chaos.py -q -n auto -rP
 
-machines: $(VENV)/dev.stamp ## runs that workers carry, while these are killed and stopped and PostgreSQL is restarted; TIMES=2 for less
-	FASTROAI_MACHINES=$(or $(TIMES),5) $(BIN)/python -m pytest tests/distributed -o timeout=0 -q
+machines: $(VENV)/dev.stamp ## runs that workers carry: kills, stops, restarts of PostgreSQL, old and new code, 10,000 queued, a cut network; TIMES=2 for less
+	FASTROAI_MACHINES=$(or $(TIMES),5) $(BIN)/python -m pytest tests/distributed/test_kills.py tests/distributed/test_machines.py -o timeout=0 -q
 
 web-soak: $(VENV)/dev.stamp ## 200 runs over HTTP, whose clients leave and come back while processes are killed; RUNS=50 for less
 	FASTROAI_WEB_RUNS=$(or $(RUNS),200) $(BIN)/python -m pytest tests/web/test_reconnects.py -o timeout=0 -q

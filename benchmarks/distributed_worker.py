@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import time
 from itertools import pairwise
 
 from dbos import DBOS
@@ -13,10 +14,17 @@ from fastroai import Pipeline, StepContext, step
 from fastroai.distributed import Distributed, QueueOptions
 from fastroai.distributed.engine import places_of
 
-STEPS = 5
-AT_ONCE = 50
-POLLING = 0.05
+STEPS = int(os.environ.get("STEPS", "5"))
+AT_ONCE = int(os.environ.get("AT_ONCE", "50"))
+"""Most runs of a worker at a time."""
+POLLING = float(os.environ.get("POLLING", "0.05"))
 """Seconds between two looks at the queue."""
+
+
+def note(run_id: str) -> None:
+    """Write down that the first step of a run begins here, and when."""
+    with open(os.environ["STARTED"], "a") as file:
+        file.write(f"{run_id} {os.getpid()} {time.time()}\n")
 
 
 def application(url: str, name: str) -> Distributed:
@@ -25,6 +33,8 @@ def application(url: str, name: str) -> Distributed:
 
     @step
     async def works(ctx: StepContext) -> int:
+        if "STARTED" in os.environ and ctx.step_id == "s0":
+            note(ctx.run_id)
         if seconds:
             await asyncio.sleep(seconds)
         return 1

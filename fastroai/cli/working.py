@@ -45,7 +45,7 @@ async def upgrade(url: str | None) -> int:
     """See `app`."""
     from fastroai.distributed import Client
 
-    async with Client(_needed(url), name="upgrade") as client:
+    async with Client(_needed(url)) as client:
         await client.upgrade()
     return OK
 

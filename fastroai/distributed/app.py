@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final, overload
 
+from pydantic import JsonValue, TypeAdapter
 from typing_extensions import TypeVar
 
-from fastroai.distributed.client import DEFAULT, Client
-from fastroai.distributed.engine import QueueOptions
+from fastroai.distributed.client import DEFAULT, Client, as_json, check_name, check_priority
+from fastroai.distributed.engine import QueueOptions, Schedule, check_schedule
 from fastroai.distributed.handle import RunHandle
 from fastroai.distributed.registered import CarriedRun, Registered
 from fastroai.distributed.worker import Worker, WorkerTerms
-from fastroai.errors import ConfigurationError
+from fastroai.errors import ConfigurationError, FastroAIError, RunExists, RunStoreUnavailable
 from fastroai.records import Duration, in_seconds
 from fastroai.runs.door import FrontDoor
 from fastroai.runtime.events import OnEvent
+from fastroai.runtime.labels import labels_of
 from fastroai.runtime.options import check_count, check_seconds, seconds_above_zero
 from fastroai.store.record.definitions import fingerprint
+from fastroai.store.record.headers import check_run_id
 from fastroai.store.record.payloads import PayloadCodec
 from fastroai.usage import BudgetLike
 
@@ -30,6 +37,25 @@ EVERY: Final = 1.0
 LEASE: Final = 30.0
 GRACE: Final = 20.0
 MOST_DEATHS: Final = 5
+
+logger: Final = logging.getLogger("fastroai.distributed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheduled:
+    """The run that a schedule starts, as the engine keeps it: any worker can start it."""
+
+    name: str
+    pipeline: str
+    inputs: dict[str, JsonValue]
+    queue: str
+    priority: int | None
+    partition: str | None
+    tags: tuple[str, ...]
+    tenant: str | None
+
+
+_SCHEDULED: Final = TypeAdapter(Scheduled)
 
 
 class Distributed(Client):
@@ -46,9 +72,11 @@ class Distributed(Client):
 
     def __init__(self, url: str, *, name: str, codec: PayloadCodec | None = None) -> None:
         """Prepare an application. It connects when it is first used. See `Client`."""
+        check_name(name)
         super().__init__(url, name=name, codec=codec)
         self._doors: dict[str, Registered] = {}
         self._declared: dict[str, QueueOptions] = {}
+        self._schedules: dict[str, Schedule] = {}
 
     @overload
     def register(self, *doors: FrontDoor[None, Any, Any], deps_factory: None = None) -> None: ...
@@ -89,9 +117,111 @@ class Distributed(Client):
         """Names of the pipelines and graphs that are registered here."""
         return self._doors.keys()
 
+    def door_of(self, name: str) -> FrontDoor[Any, Any, Any] | None:
+        """Return the pipeline or graph of a name that is registered here."""
+        registered = self._doors.get(name)
+        return None if registered is None else registered.door
+
     def register_queue(self, name: str, options: QueueOptions | None = None) -> None:
         """Declare a queue. Workers make it, or change it, when they begin."""
         self._declared[name] = options or QueueOptions()
+
+    def schedule(
+        self,
+        name: str,
+        pipeline: str | FrontDoor[Any, Any, Any],
+        schedule: str,
+        inputs: Mapping[str, Any] | None = None,
+        *,
+        cron_timezone: str | None = None,
+        automatic_backfill: bool = False,
+        queue: str = DEFAULT,
+        priority: int | None = None,
+        partition: str | None = None,
+        tags: Collection[str] = (),
+        tenant: str | None = None,
+    ) -> None:
+        """Declare a cron schedule, which starts a run each time that it fires: once, however many workers.
+
+            app.schedule("nightly", "report", "0 3 * * *", {"days": 1}, cron_timezone="Europe/Berlin")
+
+        Workers make it, or change it, when they begin; `delete_schedule` ends it. The id of a run has the
+        name and the time in UTC: `nightly-20261129T020000Z`.
+
+        Args:
+            name: The name of the schedule, which the application has once.
+            pipeline: The pipeline, or its name. It is registered.
+            schedule: Five fields of cron, or six, of which the first is the second.
+            inputs: As in `start`, as JSON. The same each time.
+            cron_timezone: The time zone of the schedule, such as `Europe/Berlin`; by default UTC.
+            automatic_backfill: Whether a worker that begins starts the runs for which none was there.
+            queue: As in `start`.
+            priority: As in `start`.
+            partition: As in `start`.
+            tags: As in `start`.
+            tenant: As in `start`.
+
+        Raises:
+            ConfigurationError: it would never fire; the pipeline is not registered; there is another schedule
+                of this name; or an option is invalid.
+            ContractViolation: the inputs are not what the pipeline accepts.
+        """
+        door = self._doors.get(known := pipeline if isinstance(pipeline, str) else pipeline.name)
+        if door is None:
+            expected = f"one that is registered: {', '.join(map(repr, self._doors)) or 'none is'}"
+            raise ConfigurationError("pipeline", known, expected)
+        if name in self._schedules:
+            expected = f"a name of its own: there is another schedule {name!r}"
+            raise ConfigurationError("name", name, expected)
+        check_run_id(_scheduled_id(name, datetime.now(UTC)))
+        check_schedule(schedule, cron_timezone)
+        check_priority(priority)
+        door.door.checked_inputs(dict(inputs or {}))
+        labels_of(tags, tenant)
+        says = Scheduled(
+            name=name,
+            pipeline=known,
+            inputs=as_json(inputs),
+            queue=queue,
+            priority=priority,
+            partition=partition,
+            tags=tuple(tags),
+            tenant=tenant,
+        )
+        self._schedules[name] = Schedule(
+            name=name,
+            schedule=schedule,
+            cron_timezone=cron_timezone,
+            automatic_backfill=automatic_backfill,
+            says=_SCHEDULED.dump_json(says).decode(),
+        )
+
+    async def _start_scheduled(self, text: str, at: datetime) -> None:
+        """Start the run of a schedule, unless there is one. Try again as long as the store is away."""
+        says = _SCHEDULED.validate_json(text)
+        run_id = _scheduled_id(says.name, at)
+        while True:
+            try:
+                await super().start(
+                    says.pipeline,
+                    says.inputs,
+                    run_id=run_id,
+                    queue=says.queue,
+                    priority=says.priority,
+                    partition=says.partition,
+                    tags=says.tags,
+                    tenant=says.tenant,
+                )
+            except RunExists:
+                return
+            except RunStoreUnavailable as error:
+                logger.warning("run %r of a schedule waits for the store: %s", run_id, error)
+                await asyncio.sleep(EVERY)
+            except FastroAIError:
+                logger.exception("run %r of a schedule could not be started", run_id)
+                return
+            else:
+                return
 
     @overload
     async def start(
@@ -151,7 +281,6 @@ class Distributed(Client):
         return await self._start(
             keeper,
             checked,
-            None if registered is None else registered.door,
             run_id=run_id,
             queue=queue,
             priority=priority,
@@ -211,6 +340,7 @@ class Distributed(Client):
         terms = WorkerTerms(
             queues=tuple(queues),
             declared=dict.fromkeys(queues, QueueOptions(worker_concurrency=concurrency)) | self._declared,
+            schedules=tuple(self._schedules.values()),
             # Applications of one database share the names of versions.
             version=f"{self.app}.{version or _version_of(knows)}",
             every=in_seconds(every),
@@ -218,7 +348,20 @@ class Distributed(Client):
             grace=in_seconds(graceful_timeout),
             most_deaths=max_deaths,
         )
-        return Worker(self.store, self._engine, self._engine_url, self.app, self._doors, terms, on_event)
+        return Worker(
+            self.store,
+            self._engine,
+            self._engine_url,
+            self.app,
+            self._doors,
+            terms,
+            self._start_scheduled,
+            on_event,
+        )
+
+
+def _scheduled_id(name: str, at: datetime) -> str:
+    return f"{name}-{at:%Y%m%dT%H%M%SZ}"
 
 
 def _version_of(knows: Mapping[str, str]) -> str:

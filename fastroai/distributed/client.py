@@ -17,7 +17,14 @@ from pydantic_core import to_jsonable_python
 from fastroai.distributed.engine import EngineClient, places_of, upgrade
 from fastroai.distributed.handle import RunHandle
 from fastroai.distributed.reconciling import begin_soon, go_on_soon
-from fastroai.distributed.roster import KnownDefinition, Roster, published, published_names, read_roster
+from fastroai.distributed.roster import (
+    KnownDefinition,
+    Roster,
+    published,
+    published_apps,
+    published_names,
+    read_roster,
+)
 from fastroai.distributed.stretches import is_due, next_of, stretch_id
 from fastroai.errors import ConfigurationError, ContractViolation
 from fastroai.errors.steps import ViolationDetail
@@ -57,35 +64,34 @@ _PRIORITIES: Final = 2**31 - 1
 class Client:
     """Starts runs that workers carry, in a process that needs no code of their pipelines.
 
-        async with Client("postgresql://localhost/app", name="support") as client:
+        async with Client("postgresql://localhost/app") as client:
             run = await client.start("letters", {"text": "..."}, run_id="letter-1182")
             state = await run.wait()
 
     It reads which inputs a pipeline takes from the store, where a worker has put that.
     """
 
-    def __init__(self, url: str, *, name: str, codec: PayloadCodec | None = None) -> None:
+    def __init__(self, url: str, *, name: str | None = None, codec: PayloadCodec | None = None) -> None:
         """Prepare a client. It connects when it is first used.
 
         Args:
             url: A file of SQLite, for one machine, or a URL of PostgreSQL.
             name: The name of the application, which its workers have: 3 to 100 lower-case letters, digits,
-                dashes and underscores.
+                dashes and underscores. By default that of the only application there.
             codec: The codec of the runs, if they have one.
 
         Raises:
             ConfigurationError: the URL is of another kind, or the name has other characters.
             MissingExtraError: the extra `dbos` is not installed.
         """
-        if not isinstance(name, str) or _NAME.fullmatch(name) is None:  # pyright: ignore[reportUnnecessaryIsInstance]
-            expected = "3 to 100 lower-case letters, digits, dashes and underscores"
-            raise ConfigurationError("name", name, expected)
+        if name is not None:
+            check_name(name)
         place, self._engine_url = places_of(url)
-        self.app, self.codec = name, codec
+        self.app, self.codec = name or "", codec
         self.store = open_run_store(place)
         self.history = RunHistory(self.store, codec=codec)
         self.inbox = Inbox(self.store, codec=codec)
-        self._engine = EngineClient(self._engine_url, name)
+        self._engine = EngineClient(self._engine_url, self.app)
         self._queues: dict[str, tuple[float, bool]] = {}
         """When it was last seen of each queue whether it has partitions."""
         self._workers, self._seen = Roster(()), 0.0
@@ -146,7 +152,6 @@ class Client:
         return await self._start(
             keeper,
             checked,
-            None,
             run_id=run_id,
             queue=queue,
             priority=priority,
@@ -159,13 +164,22 @@ class Client:
 
     def handle(self, run_id: str) -> RunHandle[Any]:
         """Return the handle of a run, which need not exist."""
-        return RunHandle(self, run_id, None)
+        return RunHandle(self, run_id)
+
+    def door_of(self, name: str) -> FrontDoor[Any, Any, Any] | None:
+        """Return the pipeline or graph of a name, if this process has its code. A client has none."""
+        return None
 
     async def list(
         self, query: RunQuery = EVERY_RUN, *, limit: int = PAGE, after: str | None = None
     ) -> Page[RunSummary]:
         """Return a page of the runs in the store that match a query, as `RunHistory.page` does."""
         return await self.history.page(query, limit=limit, after=after)
+
+    async def delete_schedule(self, name: str) -> None:
+        """Delete a cron schedule, if there is one of this name. A worker whose code has it makes it anew."""
+        await self._find_app()
+        await self._engine.delete_schedule(name)
 
     async def upgrade(self) -> None:
         """Make the tables of the store and of the queues, or bring them up to date."""
@@ -176,6 +190,7 @@ class Client:
 
     async def go_on_soon(self, run_id: str) -> None:
         """Give a run a stretch at once, if it is due."""
+        await self._find_app()
         await go_on_soon(self.store, self._engine, self.app, run_id)
 
     async def release(self, run_id: str) -> None:
@@ -185,6 +200,7 @@ class Client:
 
     async def why_nobody_has(self, found: FoundHeader) -> str:
         """Return why no worker carries a run that is due; an empty text if one does, or will soon."""
+        await self._find_app()
         routing = found.header.routing
         if routing is not None and routing.is_set_aside:
             return f"{routing.deaths} workers in a row died with it; release() lets them take it up again"
@@ -204,10 +220,22 @@ class Client:
 
     # --- parts ---
 
+    async def _find_app(self) -> None:
+        """Take the name of the only application there, if none was given. Raises `ConfigurationError`."""
+        if self.app:
+            return
+        apps = await published_apps(self.store)
+        if len(apps) != 1:
+            expected = f"one of {', '.join(apps)}" if apps else "that of the application: no worker has begun"
+            raise ConfigurationError("name", None, expected)
+        self.app = apps[0]
+        self._engine = EngineClient(self._engine_url, self.app)
+
     async def _keeper_and_inputs(
         self, pipeline: str, inputs: Mapping[str, Any] | None
     ) -> tuple[RunKeeper, Mapping[str, object]]:
         """Return what puts runs of a definition on record that a worker has published, and checked inputs."""
+        await self._find_app()
         known = await published(self.store, self.app, pipeline)
         if known is None:
             names = await published_names(self.store, self.app)
@@ -231,7 +259,6 @@ class Client:
         self,
         keeper: RunKeeper,
         inputs: Mapping[str, object],
-        door: FrontDoor[Any, Any, Any] | None,
         *,
         run_id: str | None,
         queue: str,
@@ -244,7 +271,7 @@ class Client:
     ) -> RunHandle[Any]:
         run_id = uuid.uuid4().hex if run_id is None else run_id
         check_run_id(run_id)
-        _check_priority(priority)
+        check_priority(priority)
         check_seconds("delay", delay, zero=True)
         limits = limits_of(budget)
         if limits is not None and limits.spend_limits:
@@ -266,7 +293,7 @@ class Client:
         )
         found = await replace(request.labelling(keeper), routing=routing).put_on_record(run_id, inputs)
         await begin_soon(self.store, self._engine, found, await self._roster())
-        return RunHandle(self, run_id, door)
+        return RunHandle(self, run_id)
 
     async def _roster(self) -> Roster:
         """Return the living workers as they were a moment ago, which is enough to choose one."""
@@ -291,13 +318,16 @@ class Client:
             raise ConfigurationError("partition", partition, f"nothing: queue {queue!r} has no partitions")
 
 
+def check_name(name: str) -> None:
+    """Refuse an invalid name of an application. Raises `ConfigurationError`."""
+    if not isinstance(name, str) or _NAME.fullmatch(name) is None:  # pyright: ignore[reportUnnecessaryIsInstance]
+        expected = "3 to 100 lower-case letters, digits, dashes and underscores"
+        raise ConfigurationError("name", name, expected)
+
+
 def _checked(known: KnownDefinition, inputs: Mapping[str, Any] | None) -> Mapping[str, object]:
     """Check inputs by a JSON Schema. Raises `ContractViolation`, or `ConfigurationError` if not JSON."""
-    check_mapping(inputs)
-    try:
-        given: dict[str, JsonValue] = to_jsonable_python(dict(inputs or {}), inf_nan_mode="constants")
-    except ValueError as error:
-        raise ConfigurationError("inputs", inputs, f"values that have a form in JSON: {error}") from error
+    given = as_json(inputs)
     problems: Sequence[str] = () if known.input_schema is None else problems_of(given, known.input_schema)
     if problems:
         details = tuple(ViolationDetail(type="schema", loc=(), msg=one) for one in problems)
@@ -305,7 +335,18 @@ def _checked(known: KnownDefinition, inputs: Mapping[str, Any] | None) -> Mappin
     return given
 
 
-def _check_priority(priority: int | None) -> None:
+def as_json(inputs: Mapping[str, Any] | None) -> dict[str, JsonValue]:
+    """Return inputs as JSON, in which they cross processes. Raises `ConfigurationError` if they cannot."""
+    check_mapping(inputs)
+    try:
+        given: dict[str, JsonValue] = to_jsonable_python(dict(inputs or {}), inf_nan_mode="constants")
+    except ValueError as error:
+        raise ConfigurationError("inputs", inputs, f"values that have a form in JSON: {error}") from error
+    return given
+
+
+def check_priority(priority: int | None) -> None:
+    """Refuse what is no priority. Raises `ConfigurationError`."""
     is_number = isinstance(priority, int) and not isinstance(priority, bool)
     if priority is not None and not (is_number and 1 <= priority <= _PRIORITIES):
         raise ConfigurationError("priority", priority, f"a whole number from 1 to {_PRIORITIES:,}")

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypeAlias
+from zoneinfo import ZoneInfo
 
 from fastroai.errors import ConfigurationError, MissingExtraError, RunStoreUnavailable
 from fastroai.runtime.options import check_count, seconds_above_zero
@@ -18,7 +19,17 @@ from fastroai.store.backends.address import Address
 from fastroai.store.opening import kind_and_place
 
 try:
-    from dbos import DBOS, DBOSClient, DBOSConfig, EnqueueOptions, Queue, WorkflowSerializationFormat
+    from croniter import croniter
+    from dbos import (
+        DBOS,
+        DBOSClient,
+        DBOSConfig,
+        DBOSPortableJSONSerializer,
+        EnqueueOptions,
+        Queue,
+        ScheduleInput,
+        WorkflowSerializationFormat,
+    )
     from dbos import WorkflowStatus as _Status
     from dbos import error as dbos_errors
     from sqlalchemy.exc import SQLAlchemyError
@@ -27,6 +38,8 @@ except ImportError as error:
 
 STRETCH: Final = "fastroai.stretch"
 """Name of the workflow that carries a run for a stretch."""
+FIRING: Final = "fastroai.firing"
+"""Name of the workflow that starts a run when a schedule fires."""
 AT_ONCE: Final = 500
 """Most rows that are read at once."""
 _CONNECTIONS: Final = 4
@@ -35,6 +48,8 @@ _CONNECTIONS: Final = 4
 RowState: TypeAlias = Literal["waiting", "running", "failed", "over"]
 Carry: TypeAlias = Callable[[str, str, int], Awaitable[None]]
 """Function that carries a run, by its id and epoch, for the stretch with a number."""
+Fire: TypeAlias = Callable[[str, datetime], Coroutine[Any, Any, None]]
+"""Function that starts the run of a schedule, by what the schedule says and the time."""
 
 logger: Final = logging.getLogger("fastroai.distributed")
 
@@ -96,6 +111,30 @@ class Row:
     state: RowState
     executor: str | None
     version: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Firing:
+    """A time at which a schedule has fired, whose run is not known to be started."""
+
+    id: str
+    says: str
+    at: datetime
+    executor: str | None
+    """The worker that starts the run; `None` if it is in a queue."""
+    version: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """A cron schedule, in the words of DBOS."""
+
+    name: str
+    schedule: str
+    cron_timezone: str | None
+    automatic_backfill: bool
+    says: str
+    """The run to start, as JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,6 +222,24 @@ class EngineClient:
         """Take stretches out of their queues, unless they are over."""
         await self._call(lambda client: client.cancel_workflows(list(ids)))
 
+    async def forget(self, until: datetime) -> None:
+        """Delete the rows of what was enqueued until a time, and is over."""
+        while over := await self._call(
+            lambda client: client.list_workflows(
+                name=[STRETCH, FIRING],
+                status=["SUCCESS", "ERROR", "CANCELLED"],
+                application_name=self._app,
+                end_time=until.isoformat(),
+                limit=AT_ONCE,
+                load_input=False,
+                load_output=False,
+            )
+        ):
+            await self._delete([one.workflow_id for one in over])
+
+    async def _delete(self, ids: list[str]) -> None:
+        await self._call(lambda client: client.delete_workflows(ids))
+
     async def declare(self, name: str, options: QueueOptions) -> None:
         """Make a queue, or change it."""
         given = asdict(options)
@@ -200,6 +257,10 @@ class EngineClient:
                 return await asyncio.to_thread(_has_partitions, one)
         names = ", ".join(sorted(one.name.removeprefix(_name_of(self._app, "")) for one in queues))
         raise ConfigurationError("queue", name, f"one of {names}" if names else "a queue that is declared")
+
+    async def delete_schedule(self, name: str) -> None:
+        """Delete a schedule, if there is one of this name."""
+        await self._call(lambda client: client.delete_schedule(_name_of(self._app, name)))
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -228,52 +289,106 @@ class EngineClient:
 
 
 class Engine:
-    """The engine of a worker: takes stretches from queues, and has them carried on an event loop."""
+    """The engine of a worker: takes stretches from queues, and has them carried on an event loop.
+
+    A process has one DBOS. If the program has launched its own, the worker takes part in that.
+    """
 
     def __init__(self, url: str, app: str, *, executor: str, version: str) -> None:
-        """Prepare the engine. A process has one.
+        """Prepare the engine. The program may launch its own DBOS until `join`."""
+        self._url, self._app = url, app
+        self.executor, self.version = executor, version
+        self._is_ours = True
+
+    def join(self) -> None:
+        """Take over the ids of the DBOS that the program has launched, if it has. Blocks for a moment.
 
         Raises:
-            ConfigurationError: the name of the application is not one for DBOS.
+            ConfigurationError: the process has a worker, or the DBOS has an id that others have, too.
         """
-        self._url, self._app, self._executor, self._version = url, app, executor, version
+        if _callbacks is not None:
+            raise ConfigurationError("worker", self._app, "one worker at a time in a process")
+        try:
+            DBOS.list_queues()
+        except dbos_errors.DBOSException:
+            self._is_ours = True
+            return
+        self._is_ours = False
+        self.executor, self.version = str(DBOS.executor_id), str(DBOS.application_version)
+        if self.executor == "local":
+            expected = (
+                "an id that no other process has: give DBOS one in its config, such as "
+                "'executor_id': str(uuid.uuid4()); workers that share one take each other's runs"
+            )
+            raise ConfigurationError("executor_id", self.executor, expected)
 
-    def launch(self, carry: Carry, queues: Sequence[str]) -> None:
+    def launch(self, carry: Carry, fire: Fire, queues: Sequence[str], schedules: Sequence[Schedule]) -> None:
         """Begin to take stretches. It makes the tables, if they are not there. Blocks for a moment.
 
         Raises:
-            ConfigurationError: the process has a worker, or an engine of its own.
+            ConfigurationError: the DBOS that the program has launched is that of another application, or has
+                another database.
         """
-        global _carry
-        if _carry is not None:
-            raise ConfigurationError("worker", self._app, "one worker at a time in a process")
-        with suppress(dbos_errors.DBOSException):
-            DBOS.list_queues()
-            expected = "a process that does not launch DBOS itself: it has one engine"
-            raise ConfigurationError("worker", self._app, expected)
-        _carry = carry
-        config: DBOSConfig = {
-            "name": self._app,
-            "system_database_url": self._url,
-            "executor_id": self._executor,
-            "application_version": self._version,
-            "sys_db_pool_size": _CONNECTIONS,
-            "log_level": "WARNING",
-        }
-        DBOS(config=config)
-        _registered()
-        DBOS.listen_queues([_name_of(self._app, name) for name in queues])
+        global _callbacks
+        names = [_name_of(self._app, name) for name in queues]
+        if self._is_ours:
+            config: DBOSConfig = {
+                "name": self._app,
+                "system_database_url": self._url,
+                "executor_id": self.executor,
+                "application_version": self.version,
+                "sys_db_pool_size": _CONNECTIONS,
+                "serializer": DBOSPortableJSONSerializer(),
+                "log_level": "WARNING",
+            }
+            DBOS(config=config)
+            if DBOS.executor_id != self.executor:  # there was one, and its config counts
+                expected = (
+                    "launched before the worker begins: the program has made its own, and not launched it"
+                )
+                raise ConfigurationError("DBOS", self._app, expected)
+        elif not {one.name for one in DBOS.list_queues()}.issuperset(names):
+            expected = (
+                f"a worker of the application and database of the DBOS that is launched here: {self._app!r}"
+            )
+            raise ConfigurationError("DBOS", Address(self._url).shown, expected)
+        _callbacks = carry, fire
         try:
-            DBOS.launch()
+            fires = _registered(anew=not self._is_ours)
+            if self._is_ours:
+                DBOS.listen_queues(names)
+                DBOS.launch()
+            DBOS.apply_schedules([_applied(self._app, one, fires) for one in schedules])
         except BaseException:
             self.destroy(0)
             raise
 
+    def firings(self) -> Sequence[Firing]:
+        """Return the times at which schedules have fired, and whose runs are not known to be started."""
+        rows = DBOS.list_workflows(
+            name=FIRING, status=["ENQUEUED", "PENDING"], limit=AT_ONCE, load_output=False
+        )
+        return [firing for row in rows if (firing := _firing(row)) is not None]
+
     def destroy(self, seconds: int) -> None:
         """Take no more stretches, and wait at most so many seconds until those that are over are written."""
-        global _carry
-        DBOS.destroy(workflow_completion_timeout_sec=seconds)
-        _carry = None
+        global _callbacks
+        if self._is_ours:
+            DBOS.destroy(workflow_completion_timeout_sec=seconds)
+        _callbacks = None
+
+
+def check_schedule(schedule: str, cron_timezone: str | None) -> None:
+    """Refuse a schedule that never fires. Raises `ConfigurationError`."""
+    if not isinstance(schedule, str) or not croniter.is_valid(schedule, second_at_beginning=True):  # pyright: ignore[reportUnnecessaryIsInstance]
+        expected = "five fields of cron, such as '0 9 * * 1-5', or six, of which the first is the second"
+        raise ConfigurationError("schedule", schedule, expected)
+    if cron_timezone is not None:
+        try:
+            ZoneInfo(cron_timezone)
+        except (LookupError, ValueError, OSError) as error:
+            expected = "the name of a time zone, such as 'Europe/Berlin'"
+            raise ConfigurationError("cron_timezone", cron_timezone, expected) from error
 
 
 def upgrade(url: str) -> None:
@@ -281,23 +396,55 @@ def upgrade(url: str) -> None:
     DBOS.migrate(url)
 
 
-_carry: Carry | None = None
-"""What carries runs in this process."""
-_is_registered = False
+_callbacks: tuple[Carry, Fire] | None = None
+"""What carries runs, and starts those of schedules, in this process."""
 
 
-def _registered() -> None:
-    """Register the workflow, once in a process."""
-    global _is_registered
-    if not _is_registered:
+_fires: Any = None
+"""The workflow of schedules, once it is registered."""
+
+
+def _registered(*, anew: bool) -> Any:
+    """Register the workflows, once, or `anew` as the program may have destroyed what was registered."""
+    global _fires
+    if _fires is None or anew:
         DBOS.workflow(name=STRETCH, max_recovery_attempts=None)(_stretch)
-        _is_registered = True
+        _fires = DBOS.workflow(name=FIRING, max_recovery_attempts=None)(_fire)
+    return _fires
 
 
 async def _stretch(run_id: str, epoch: str, number: int) -> None:
-    carry = _carry
-    if carry is not None:  # otherwise the worker is ending: the run gets another stretch
-        await carry(run_id, epoch, number)
+    if _callbacks is not None:  # otherwise the worker is ending: the run gets another stretch
+        await _callbacks[0](run_id, epoch, number)
+
+
+async def _fire(at: datetime | str, says: str) -> None:
+    if _callbacks is not None:
+        await _callbacks[1](says, _time(at))
+
+
+def _time(at: datetime | str) -> datetime:
+    """Return a time as it is, or from JSON, which is what the serializer of the engine writes."""
+    return (datetime.fromisoformat(at) if isinstance(at, str) else at).astimezone(UTC)
+
+
+def _applied(app: str, one: Schedule, fires: Any) -> ScheduleInput:
+    return {
+        "schedule_name": _name_of(app, one.name),
+        "workflow_fn": fires,
+        "schedule": one.schedule,
+        "context": one.says,
+        "cron_timezone": one.cron_timezone,
+        "automatic_backfill": one.automatic_backfill,
+    }
+
+
+def _firing(row: _Status) -> Firing | None:
+    if row.input is None:
+        return None
+    at, says = row.input["args"]
+    executor = row.executor_id if row.status == "PENDING" else None
+    return Firing(id=row.workflow_id, says=says, at=_time(at), executor=executor, version=row.app_version)
 
 
 def _row(status: _Status) -> Row:

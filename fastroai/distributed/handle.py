@@ -60,6 +60,10 @@ class Carriers(Protocol):
     inbox: Inbox
     codec: PayloadCodec | None
 
+    def door_of(self, name: str) -> FrontDoor[Any, Any, Any] | None:
+        """Return the pipeline or graph of a name, if this process has its code."""
+        ...
+
     async def go_on_soon(self, run_id: str) -> None:
         """Give a run a stretch at once, if it is due."""
         ...
@@ -102,16 +106,11 @@ class RunHandle(Generic[ResultT]):
     It holds nothing open, and works in any process that reaches the store.
     """
 
-    def __init__(
-        self,
-        client: Carriers,
-        run_id: str,
-        door: FrontDoor[Any, Any, ResultT] | None,
-    ) -> None:
+    def __init__(self, client: Carriers, run_id: str) -> None:
         """Called by `start` and `handle`."""
         check_run_id(run_id)
         self.run_id = run_id
-        self._client, self._door = client, door
+        self._client = client
 
     def __repr__(self) -> str:
         return f"RunHandle({self.run_id!r})"
@@ -183,7 +182,8 @@ class RunHandle(Generic[ResultT]):
         found = await read_header(self._store, self.run_id)
         header = found.header
         is_timed = header.due_at is not None and not header.questions and not header.receives
-        return is_timed or is_due(found, self._client.app) or header.status == "running"
+        is_given = header.routing is not None and is_due(found, header.routing.app)
+        return is_timed or is_given or header.status == "running"
 
     async def result(self, *, timeout: Duration | None = None) -> ResultT:
         """Wait until the run has finished, and return what `execute` of its pipeline or graph returns.
@@ -194,10 +194,7 @@ class RunHandle(Generic[ResultT]):
             ConfigurationError: this process has not registered the pipeline or graph. `wait` returns what is
                 on record, for which no code is needed.
         """
-        door = self._door
-        if door is None:
-            expected = "called where the pipeline is registered; elsewhere, wait() returns what is on record"
-            raise ConfigurationError("result()", self.run_id, expected)
+        _, door = await self._with_code("result()", "; elsewhere, wait() returns what is on record")
         execute = cast("Callable[..., Awaitable[ResultT]]", door.execute)
         async with asyncio.timeout(None if timeout is None else seconds_above_zero("timeout", timeout)):
             state = await self.wait()
@@ -225,10 +222,8 @@ class RunHandle(Generic[ResultT]):
                 step or visit.
             RunExists: the new id is taken.
         """
-        if self._door is None:
-            raise ConfigurationError("fork()", self.run_id, "called where the pipeline is registered")
-        found = await read_header(self._store, self.run_id)
-        keeper = self._door.keeper_of(self._store)
+        found, door = await self._with_code("fork()")
+        keeper = door.keeper_of(self._store)
         if (before := found.header.routing) is not None:
             routing = Routing(
                 app=self._client.app,
@@ -242,7 +237,7 @@ class RunHandle(Generic[ResultT]):
         run = await opening.open(opening.inputs)
         await run.let_go(Usage())
         await self._client.go_on_soon(opening.run_id)
-        return RunHandle(self._client, opening.run_id, self._door)
+        return RunHandle(self._client, opening.run_id)
 
     async def cancel(self) -> None:
         """Stop the run at once, as `pipeline.cancel` does, whether a worker has it or not.
@@ -304,6 +299,15 @@ class RunHandle(Generic[ResultT]):
             RunStatusConflict: it was not set aside.
         """
         await self._client.release(self.run_id)
+
+    async def _with_code(self, what: str, advice: str = "") -> tuple[FoundHeader, FrontDoor[Any, Any, Any]]:
+        """Return what is on record of the run, and its pipeline, of which this process has the code."""
+        found = await read_header(self._store, self.run_id)
+        name = found.header.pipeline
+        door = self._client.door_of(name)
+        if door is None:
+            raise ConfigurationError(what, self.run_id, f"called where {name!r} is registered{advice}")
+        return found, door
 
     @property
     def _store(self) -> RunStore:

@@ -33,10 +33,14 @@ from fastroai.store.run_store import RunStore
 _UNENDED: Final = RunQuery(status="interrupted", sort="updated", ascending=True)
 """Runs that have begun or are queued, and have not ended, those first that have shown no life for longest."""
 _MICROSECOND: Final = timedelta(microseconds=1)
-_UNHEARD: Final = 30.0
+_UNHEARD: Final = 15.0
 """Seconds after which a stretch counts as lost that a worker has begun and knows nothing of."""
 _SWEEP: Final = 10
 """Looks between two sweeps over the stretches of workers that have died."""
+_FORGET: Final = 1000
+"""Looks between two deletions of the rows of stretches that are over, which nothing reads."""
+_KEPT: Final = timedelta(days=1)
+"""Time for which such rows are kept, for people."""
 
 
 logger: Final = logging.getLogger("fastroai.distributed")
@@ -112,15 +116,16 @@ class Reconciler:
         most_deaths: int,
         is_carried: Callable[[str], bool],
         adopts: Callable[[FoundHeader], Awaitable[bool]],
+        sweep_firings: Callable[[Roster], Awaitable[None]],
     ) -> None:
         """Prepare it for a worker.
 
         `is_carried` says whether the worker carries a stretch now, and `adopts` whether its code can carry a
-        run whose definition no worker knows.
+        run whose definition no worker knows. `sweep_firings` starts runs of schedules that nobody starts.
         """
         self._store, self._engine, self._app = store, engine, app
         self._executor, self._version, self._most_deaths = executor, version, most_deaths
-        self._is_carried, self._adopts = is_carried, adopts
+        self._is_carried, self._adopts, self._sweep_firings = is_carried, adopts, sweep_firings
         self._paused, self._begun = _Cursor(), _Cursor()
         self._unheard: dict[str, float] = {}
         """Stretches that this worker has begun and knows nothing of, and since when."""
@@ -147,6 +152,9 @@ class Reconciler:
             roster = await read_roster(self._store, self._app)
             if self._looks % _SWEEP == 0:
                 await self.sweep(roster)
+                await self._sweep_firings(roster)
+            if self._looks % _FORGET == 0:
+                await self._engine.forget(await store_time(self._store) - _KEPT)
             await self._go_on_with(found, roster)
 
     async def _due(self) -> Sequence[FoundHeader]:

@@ -136,6 +136,11 @@ async def published_names(store: RunStore, app: str) -> Sequence[str]:
     )
 
 
+async def published_apps(store: RunStore) -> Sequence[str]:
+    """Return the names of all applications whose definitions are on record."""
+    return sorted({one.key.split(":")[1] async for one in keys_with(store, _DEFINITIONS)})
+
+
 @cache
 def _adapter(of: type[Any]) -> TypeAdapter[Any]:
     return TypeAdapter(of)

@@ -12,15 +12,15 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from inspect import isawaitable
 from types import TracebackType
 from typing import Any, Final, Never, Self
 
-from fastroai.distributed.engine import Engine, EngineClient, QueueOptions, upgrade
+from fastroai.distributed.engine import Engine, EngineClient, Fire, QueueOptions, Schedule, upgrade
 from fastroai.distributed.reconciling import Reconciler
 from fastroai.distributed.registered import CarriedRun, Registered
-from fastroai.distributed.roster import WorkerRecord, publish, sign_off, sign_on
+from fastroai.distributed.roster import Roster, WorkerRecord, publish, read_roster, sign_off, sign_on
 from fastroai.distributed.stretches import is_mine
 from fastroai.errors import (
     ConfigurationError,
@@ -49,6 +49,8 @@ _SIGNS: Final = 3
 """Times that a worker says that it lives, within the time after which it counts as dead."""
 _REMEMBERED: Final = 10_000
 """Most runs that a worker remembers as not carried by its code."""
+_CLOCK_OFF: Final = 5.0
+"""Most seconds between the clock of a worker and that of its store about which nothing is said."""
 _LAST_ROWS: Final = 5
 """Most seconds for which an ending worker lets the engine write which stretches are over."""
 
@@ -62,6 +64,8 @@ class WorkerTerms:
     queues: Sequence[str]
     declared: Mapping[str, QueueOptions]
     """Queues that the worker makes, or changes, when it begins."""
+    schedules: Sequence[Schedule]
+    """The same of cron schedules."""
     version: str
     every: float
     """Seconds between two looks for runs that need a stretch."""
@@ -83,15 +87,14 @@ class Worker:
         app: str,
         doors: Mapping[str, Registered],
         terms: WorkerTerms,
+        fire: Fire,
         on_event: OnEvent | None,
     ) -> None:
         """Called by `Distributed.worker`."""
         self._store, self._engine, self._app, self._doors, self._terms = store, engine, app, doors, terms
-        self.executor = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-        """The id of this worker, which no other one ever has."""
-        self._engine_url = engine_url
-        self._rows = Engine(engine_url, app, executor=self.executor, version=terms.version)
-        self._on_event = on_event
+        self._engine_url, self._fire, self._on_event = engine_url, fire, on_event
+        executor = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        self._rows = Engine(engine_url, app, executor=executor, version=terms.version)
         self._knows = {name: fingerprint(one.keeper(store).definition) for name, one in doors.items()}
         self._carried: dict[str, asyncio.Task[None]] = {}
         """The stretches that go on here, by id."""
@@ -103,6 +106,11 @@ class Worker:
         self._texts: dict[str, PartialTextWriter] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_ending = False
+
+    @property
+    def executor(self) -> str:
+        """The id of this worker, which no other one has."""
+        return self._rows.executor
 
     @property
     def is_open(self) -> bool:
@@ -149,6 +157,8 @@ class Worker:
 
     async def __aenter__(self) -> Self:
         """Begin to take stretches of runs."""
+        await asyncio.to_thread(self._rows.join)
+        await self._check_others()
         self._loop = asyncio.get_running_loop()
         await asyncio.to_thread(upgrade, self._engine_url)
         for name, options in self._terms.declared.items():
@@ -160,7 +170,13 @@ class Worker:
             name: PartialTextWriter(self._store, one.door.config.codec) for name, one in self._doors.items()
         }
         try:
-            await asyncio.to_thread(self._rows.launch, self._carry, self._terms.queues)
+            await asyncio.to_thread(
+                self._rows.launch,
+                self._carry,
+                self._start_scheduled,
+                self._terms.queues,
+                self._terms.schedules,
+            )
         except BaseException:
             self._loop = None
             await sign_off(self._store, self._app, self.executor)
@@ -170,10 +186,11 @@ class Worker:
             self._engine,
             self._app,
             executor=self.executor,
-            version=self._terms.version,
+            version=self._rows.version,
             most_deaths=self._terms.most_deaths,
             is_carried=self._carried.__contains__,
             adopts=self._adopts,
+            sweep_firings=self._sweep_firings,
         )
         self._beside = [
             asyncio.create_task(self._live_on()),
@@ -220,13 +237,56 @@ class Worker:
         record = WorkerRecord(
             executor=self.executor,
             owner=process_owner(),
-            version=self._terms.version,
+            version=self._rows.version,
             queues=tuple(self._terms.queues),
             knows=self._knows,
             since=now,
             until=now + timedelta(seconds=self._terms.lease),
         )
         await sign_on(self._store, self._app, record)
+
+    async def _check_others(self) -> None:
+        """Compare this worker with the others, and its clock with that of the store.
+
+        Raises:
+            ConfigurationError: living workers of its version have other definitions. The engine would give
+                them the runs of each other.
+        """
+        before = datetime.now(UTC)
+        now = await store_time(self._store)
+        ahead = ((before - now) / 2 + (datetime.now(UTC) - now) / 2).total_seconds()
+        if abs(ahead) > _CLOCK_OFF:
+            way = "ahead of" if ahead > 0 else "behind"
+            logger.warning(
+                "the clock of this machine is %.1f seconds %s that of the store. Leases go by the store, but "
+                "delays and schedules go by this clock: set it right",
+                abs(ahead),
+                way,
+            )
+        for other in (await read_roster(self._store, self._app)).workers:
+            if other.version == self._rows.version and other.knows != self._knows:
+                expected = (
+                    "another one: living workers of this version have other definitions. Leave version= out, "
+                    "or give each code its own (application_version, if the program launches DBOS)"
+                )
+                raise ConfigurationError("version", self._rows.version, expected)
+
+    # --- schedules ---
+
+    async def _start_scheduled(self, says: str, at: datetime) -> None:
+        """Start the run of a schedule, until the store has it. The engine calls it on its own event loop."""
+        loop = self._loop
+        if loop is not None and not self._is_ending:
+            starting = self._fire(says, at)
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(starting, loop))
+
+    async def _sweep_firings(self, roster: Roster) -> None:
+        """Start the runs of schedules whose workers have died, or whose version nobody has."""
+        for one in await asyncio.to_thread(self._rows.firings):
+            is_known = any(worker.version == one.version for worker in roster.workers)
+            if not (is_known if one.executor is None else roster.is_living(one.executor)):
+                await self._fire(one.says, one.at)
+                await self._engine.cancel([one.id])
 
     # --- stretches ---
 
@@ -297,6 +357,8 @@ class Worker:
         except (asyncio.CancelledError, KeyboardInterrupt):
             raise
         except BaseException as error:  # also SystemExit: a step must not end the other runs of a worker
+            if isinstance(error, RunInProgress) and error.run_id == run_id:
+                return  # another worker was faster; if it has died meanwhile, the run gets another stretch
             if await self._is_not_taken_up(run_id, is_wanted, error, registered):
                 raise _as_exception(error) from error
             if not isinstance(error, FastroAIError):

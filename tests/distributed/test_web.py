@@ -12,11 +12,13 @@ import pytest
 from fastapi import FastAPI
 from support.carried import Notes, doors
 from support.patience import PATIENCE
+from support.viewing import TOKEN, signed_in
 
 from fastroai import FastroAgent, Pipeline, StepContext, step
 from fastroai.distributed import Distributed, QueueOptions
 from fastroai.errors import ConfigurationError
 from fastroai.testing import ModelServer, Reply
+from fastroai.viewer import viewer
 from fastroai.web import Caller, RunsHost, runs_router
 
 
@@ -72,6 +74,19 @@ async def test_text_that_a_worker_streams_reaches_a_client(
                 await asyncio.sleep(0.05)
             assert "one two three four".startswith(texts["draft"])
             await app.handle("one").wait()
+
+
+async def test_the_viewer_follows_a_run_from_its_queue_to_its_end(app: Distributed) -> None:
+    await app.start("work", {"number": 1}, run_id="one")
+    async with signed_in(viewer(app.store, token=TOKEN)) as browser, asyncio.timeout(PATIENCE):
+        page = (await browser.get("/runs/one")).text
+        assert "It waits for a worker" in page
+        assert "hx-sse:connect" in page
+        async with app.worker(every=0.05, graceful_timeout=1.0):
+            await app.handle("one").wait()
+        page = (await browser.get("/runs/one")).text
+        assert "It waits for a worker" not in page
+        assert "hx-sse:connect" not in page
 
 
 async def test_what_workers_do_not_heed_is_refused(app: Distributed, url: str) -> None:

@@ -5,22 +5,19 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from dbos import DBOS
-from pydantic_ai import Agent
-from pydantic_ai.durable_exec.dbos import DBOSDurability
-from pydantic_ai.models.test import TestModel
 from support.carried import Notes, application, doors
 from support.patience import PATIENCE
 
-from fastroai import Budget, Pipeline, SpendLimit, StepContext, step
+from fastroai import Budget, SpendLimit
 from fastroai.distributed import Client, Distributed, QueueOptions, RunStopped
 from fastroai.distributed.engine import EngineClient, places_of
 from fastroai.distributed.reconciling import Reconciler
-from fastroai.distributed.roster import Roster, read_roster
+from fastroai.distributed.roster import Roster
 from fastroai.errors import (
     ConfigurationError,
     ContractViolation,
@@ -69,8 +66,25 @@ async def test_a_client_needs_no_code(app: Distributed, url: str) -> None:
         handle = await client.start("work", {"number": 2}, tenant="acme", budget=Budget(usd=1))
         state = await handle.wait()
         assert state.outputs["third"] == "acme/2:4"
-        with pytest.raises(ConfigurationError, match="called where the pipeline is registered"):
+        with pytest.raises(ConfigurationError, match="called where 'work' is registered"):
             await handle.result()
+
+
+async def test_a_client_finds_the_only_application(app: Distributed, url: str) -> None:
+    async with Client(url) as client:
+        with pytest.raises(ConfigurationError, match="that of the application: no worker has begun"):
+            await client.start("work", {"number": 2})
+        async with app.worker(**FAST):
+            handle = await client.start("people", {"number": 2})
+            (asked,) = (await handle.wait()).questions
+            await client.handle(handle.run_id).answer(asked.id, True)
+            assert (await handle.wait()).outputs["naps"] == "rested"
+        async with application(url, "second-app") as second:
+            async with second.worker(**FAST):
+                pass
+            async with Client(url) as other:
+                with pytest.raises(ConfigurationError, match=f"one of {app.app}, second-app"):
+                    await other.start("work", {"number": 2})
 
 
 async def test_a_run_waits_for_a_worker_and_says_why(app: Distributed) -> None:
@@ -192,21 +206,6 @@ async def test_what_cannot_be_carried_is_refused(app: Distributed, url: str) -> 
         await away.start("work", {"number": 1})
 
 
-async def test_a_process_has_one_worker_and_one_engine(app: Distributed, url: str, name: str) -> None:
-    async with app.worker(**FAST):
-        with pytest.raises(ConfigurationError, match="one worker at a time in a process"):
-            await app.worker().__aenter__()
-        assert len((await read_roster(app.store, name)).workers) == 1
-    DBOS(config={"name": "its-own-app", "system_database_url": places_of(url)[1], "log_level": "ERROR"})
-    await asyncio.to_thread(DBOS.launch)
-    try:
-        with pytest.raises(ConfigurationError, match="does not launch DBOS itself"):
-            await app.worker().__aenter__()
-        assert (await (await app.start("work", {"number": 1})).status()).status == "queued"
-    finally:
-        await asyncio.to_thread(DBOS.destroy)
-
-
 async def test_deps_that_cannot_be_made_are_tried_again_and_told(app: Distributed) -> None:
     async with app.worker(**FAST):
         handle = await app.start("work", {"number": 1}, tenant="without")
@@ -273,6 +272,7 @@ async def test_stretches_of_dead_workers_leave_their_queues_and_those_of_other_a
             most_deaths=1,
             is_carried=lambda stretch: False,
             adopts=_adopts_nothing,
+            sweep_firings=_adopts_nothing,
         ).sweep(Roster(()))
         assert [row.executor for row in await engine.running(0)] == ["dead"]
     async with app.worker(**FAST):
@@ -282,53 +282,25 @@ async def test_stretches_of_dead_workers_leave_their_queues_and_those_of_other_a
     await others.aclose()
 
 
-async def _adopts_nothing(found: object) -> bool:
+async def test_rows_of_stretches_that_are_over_can_be_forgotten(app: Distributed, url: str) -> None:
+    async with app.worker(**FAST):
+        handle = await app.start("people", {"number": 1})
+        (asked,) = (await handle.wait()).questions
+        running = await app.start("endless")
+        while not Notes.ran(running.run_id):
+            await asyncio.sleep(0.02)
+        engine = EngineClient(places_of(url)[1], app.app)
+        ids = [f"{one}:{(await app.history.header(one)).epoch}:1" for one in (handle.run_id, running.run_id)]
+        while (await engine.rows(ids))[ids[0]].state != "over":
+            await asyncio.sleep(0.02)
+        await engine.forget(datetime.now(UTC) + timedelta(days=1))
+        assert [*await engine.rows(ids)] == ids[1:]
+        await handle.answer(asked.id, True)
+        assert (await handle.result()).output == "rested"
+        await running.cancel()
+        await running.wait()
+        await engine.aclose()
+
+
+async def _adopts_nothing(found: object) -> Any:
     return False
-
-
-# --- the engine does not see what the steps do ---
-
-
-async def test_steps_of_the_engine_are_not_kept_by_their_positions(url: str, name: str) -> None:
-    """Called as 1, 2, and after the run was handed over as 2, 1, each gets its own result."""
-    order, got, leave = [1, 2], list[tuple[int, int]](), asyncio.Event()
-
-    @DBOS.step(name=f"number-{name}")
-    async def number(of: int) -> int:
-        return of
-
-    @step
-    async def calls(ctx: StepContext[None]) -> None:
-        assert DBOS.workflow_id is None
-        for one in order:
-            got.append((one, await number(one)))
-        Notes.write("called", ctx.run_id)
-        await leave.wait()
-
-    async with Distributed(url, name=name) as app:
-        app.register(Pipeline("calls", {"calls": calls}))
-        async with app.worker(every=0.05, graceful_timeout=0.05):
-            handle = await app.start("calls")
-            while len(Notes.read()) < 1:
-                await asyncio.sleep(0.02)
-        order.reverse()
-        leave.set()
-        async with app.worker(**FAST):
-            await handle.result()
-    assert got == [(1, 1), (2, 2), (2, 2), (1, 1)]
-
-
-async def test_an_agent_with_the_durability_of_the_engine_runs_as_without(url: str, name: str) -> None:
-    agent = Agent(
-        TestModel(custom_output_text="hello"), name=f"agent-{name}", capabilities=[DBOSDurability()]
-    )
-
-    @step
-    async def asks(ctx: StepContext[None]) -> str:
-        assert DBOS.workflow_id is None
-        return str((await agent.run("hi")).output)
-
-    async with Distributed(url, name=name) as app:
-        app.register(Pipeline("agents", {"asks": asks}))
-        async with app.worker(**FAST):
-            assert (await (await app.start("agents")).result()).output == "hello"

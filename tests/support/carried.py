@@ -14,16 +14,31 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
 from typing_extensions import TypedDict
 
-from fastroai import Edge, FastroAgent, Graph, Pipeline, PipelineConfig, StepContext, compute, flow, step
+from fastroai import (
+    BasePipeline,
+    Edge,
+    FastroAgent,
+    Graph,
+    Pipeline,
+    PipelineConfig,
+    SpendLimit,
+    StepContext,
+    compute,
+    flow,
+    step,
+)
 from fastroai.distributed import CarriedRun, Distributed, QueueOptions
-
-PATIENCE: Final = 300
-"""Seconds, as in `support.patience`, which this file cannot import where it runs as a program."""
+from fastroai.runtime import CircuitBreaker, ProviderLimit
+from fastroai.store import SQLiteSpendStore
+from fastroai.workflows import Workflow
+from support.fork_server import ForkedProcess
+from support.patience import PATIENCE
 
 
 class Notes:
@@ -119,9 +134,46 @@ async def doubled(number: int) -> int:
     return number * 2
 
 
+class Routed(BasePipeline[str, Inputs, str]):
+    async def route(self, inputs: Inputs, deps: str) -> str:
+        return "only"
+
+
+SPEC: Final = """
+version: "0.2"
+contracts: {Out: {number: {type: integer}}}
+functions:
+  triple: {mode: compute, intent: Triple it, input: {number: {type: integer}}, output: Out}
+flows:
+  tripled:
+    input: {number: {type: integer}}
+    output: Out
+    steps:
+      - {id: once, function: triple, inputs: {number: $.input.number}}
+      - {id: twice, function: triple, inputs: {number: $.steps.once.output.number}}
+"""
+
+
+async def triple(number: int) -> dict[str, int]:
+    await asyncio.sleep(0.05)
+    return {"number": number * 3}
+
+
+def changing(code: str, config: PipelineConfig) -> Pipeline[Any, Any, Any]:
+    """A pipeline whose old runs no new code can carry, and the other way round."""
+
+    @step
+    async def says(ctx: StepContext[str]) -> str:
+        noted(ctx, code)
+        return code
+
+    needs = {"asks": [code], "says": ["asks"]}
+    return Pipeline("changing", {code: first, "asks": asks, "says": says}, dependencies=needs, config=config)
+
+
 def doors() -> Sequence[Any]:
     """The pipelines and so on that workers know."""
-    config = PipelineConfig(lease=2.0)
+    config = PipelineConfig(lease=float(os.environ.get("LEASE", "2")))
     work = {"first": first, "second": second, "third": third}
     needs = {"second": ["first"], "third": ["second"]}
     with_questions = {"first": first, "asks": asks, "naps": naps}
@@ -130,8 +182,13 @@ def doors() -> Sequence[Any]:
     async def doubles(number: int) -> int:
         return await doubled(number) + await doubled(number + 1)
 
+    routed = Routed("routed", config=config)
+    routed.register_pipeline("only", Pipeline("only", work, dependencies=needs, accepts=Inputs))
     return [
         Pipeline("work", work, dependencies=needs, accepts=Inputs, config=config),
+        routed,
+        Workflow.load(SPEC).bind(functions={"triple": triple}, config=config),
+        changing(os.environ.get("CODE", "old"), config),
         Pipeline("people", with_questions, dependencies={"asks": ["first"], "naps": ["asks"]}, config=config),
         Pipeline("deadly", {"dies": dies}, config=config),
         Pipeline("endless", {"waits": waits}, config=config),
@@ -155,10 +212,41 @@ def deps_of(run: CarriedRun) -> str:
     return f"{run.tenant}/{run.inputs.get('number')}"
 
 
+LIMIT_USD: Final = Decimal("0.001")
+FAILURES: Final = 2
+TWO_AT_ONCE: Final = QueueOptions(global_concurrency=2, polling_interval_sec=0.05)
+
+
+def limited(spending: str) -> Sequence[Any]:
+    """Pipelines under limits that all workers keep together, and that each keeps for itself."""
+    breaker = ProviderLimit(
+        circuit_breaker=CircuitBreaker(failures=FAILURES, window=PATIENCE, cooldown=PATIENCE)
+    )
+    agent: FastroAgent[Any, str] = FastroAgent("openai-chat:gpt-5-mini", max_tokens=100, request_retries=0)
+    limit = SpendLimit(usd=LIMIT_USD, window="total", store=SQLiteSpendStore(spending))
+
+    @step
+    async def asks_a_model(ctx: StepContext[str]) -> str:
+        noted(ctx, "begins")
+        text = (await ctx.run(agent, ctx.get_input("text", str))).output
+        noted(ctx, "ends")
+        return text
+
+    paid = PipelineConfig(lease=2.0, budget=limit)
+    ill = PipelineConfig(lease=2.0, provider_limits={"openai": breaker})
+    return [
+        Pipeline("spending", {"asks": asks_a_model}, config=paid),
+        Pipeline("ill", {"asks": asks_a_model}, config=ill),
+    ]
+
+
 def application(url: str, name: str) -> Distributed:
     app = Distributed(url, name=name)
     app.register(*doors(), deps_factory=deps_of)
+    if spending := os.environ.get("LIMITS"):
+        app.register(*limited(spending), deps_factory=deps_of)
     app.register_queue("default", QueueOptions(polling_interval_sec=0.05))
+    app.register_queue("two-at-once", TWO_AT_ONCE)
     return app
 
 
@@ -167,18 +255,26 @@ class Workers:
 
     def __init__(self, url: str, name: str, notes: Path) -> None:
         self.url, self.name, self.notes = url, name, notes
-        self.running: list[subprocess.Popen[bytes]] = []
+        self.running: list[Any] = []
         Notes.path = notes
 
-    def begin(self, *queues: str, **environment: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, __file__, self.url, self.name, str(self.notes), *queues]
-        tests = str(Path(__file__).parents[1])
-        path = os.pathsep.join([*filter(None, sys.path), tests])
-        process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path, **environment})
+    def begin(
+        self, *queues: str, inside: Sequence[str] = (), url: str | None = None, **environment: str
+    ) -> Any:
+        """Begin a worker; `inside` runs a command on another machine, which knows the URL as `url`."""
+        given = url or self.url, self.name, str(self.notes), *queues
+        environment = {**os.environ, **environment}
+        process: Any
+        if inside:
+            tests = str(Path(__file__).parents[1])
+            environment["PYTHONPATH"] = os.pathsep.join([*filter(None, sys.path), tests])
+            process = subprocess.Popen([*inside, sys.executable, __file__, *given], env=environment)
+        else:
+            process = ForkedProcess(work, *given, environment=environment)
         self.running.append(process)
         return process
 
-    def kill(self, process: subprocess.Popen[bytes]) -> None:
+    def kill(self, process: Any) -> None:
         process.kill()
         process.wait(PATIENCE)
         self.running.remove(process)
@@ -199,14 +295,20 @@ def workers_of(url: str, name: str, notes: Path) -> Iterator[Workers]:
         workers.close()
 
 
-async def main() -> None:
-    url, name, notes, *queues = sys.argv[1:]
+def work(url: str, name: str, notes: str, *queues: str) -> None:
+    """Carry runs until the process is told to end."""
     Notes.path = Path(notes)
+    asyncio.run(_work(url, name, queues))
+
+
+async def _work(url: str, name: str, queues: Sequence[str]) -> None:
     app = application(url, name)
+    if schedule := os.environ.get("SCHEDULE"):
+        app.schedule("often", "work", schedule, {"number": 4}, tenant="acme", tags=["nightly"])
     limit = {"max_deaths": int(os.environ.get("MAX_DEATHS", "100"))}
     worker = app.worker(queues=queues or ["default"], every=0.2, lease=2.0, graceful_timeout=5.0, **limit)
     await worker.serve()
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    work(*sys.argv[1:])

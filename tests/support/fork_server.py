@@ -11,7 +11,7 @@ import runpy
 import socket
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from multiprocessing import forkserver
@@ -92,6 +92,40 @@ class UvicornProcess:
         code = self._process.exitcode
         assert code is not None, "the server does not end"
         return int(code)
+
+
+class ForkedProcess:
+    """A process that calls a function, with the methods of `subprocess.Popen`."""
+
+    def __init__(
+        self, target: Callable[..., object], *arguments: object, environment: Mapping[str, str]
+    ) -> None:
+        given = (target, arguments, dict(environment))
+        self._process = forks().Process(target=_call, args=given, daemon=True)
+        self._process.start()
+        self.pid: int = self._process.pid
+
+    def send_signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self._process.terminate()
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def wait(self, seconds: float) -> int:
+        """Wait for its end, and return its exit code."""
+        self._process.join(seconds)
+        code = self._process.exitcode
+        assert code is not None, "the process does not end"
+        return int(code)
+
+
+def _call(target: Callable[..., object], arguments: Sequence[object], environment: Mapping[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
+    target(*arguments)
 
 
 def _serve(

@@ -12,7 +12,8 @@ MODULES: Final = (
     *("fastroai.store", "fastroai.tracing.metrics"),
     *("fastroai.usage", "fastroai.web", "fastroai.workflows.driven_flows", "fastroai.workflows.server.app"),
     *("support.agents", "support.budget_worker", "support.graph_processes", "support.job_worker"),
-    *("support.spend_worker", "support.workflow_servers"),
+    *("support.spend_worker", "support.workflow_servers", "support.carried"),
+    *("fastroai.distributed.worker", "fastroai.distributed.app"),
 )
 
 for name in MODULES:

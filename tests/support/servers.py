@@ -86,6 +86,35 @@ def started_postgres(folder: Path) -> PostgresServer:
     raise AssertionError
 
 
+@contextmanager
+def own_postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server for one test.
+
+    It is not in pytest's folders: each session of pytest closes these to the user that the server runs as.
+    """
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        server = started_postgres(Path(folder))
+        yield server
+        server.cleanup()
+
+
+def restart_postgres(server: PostgresServer) -> None:
+    """End the server while clients are connected, and begin it again."""
+    pid = server.get_pid()
+    assert pid is not None
+    os.kill(pid, signal.SIGINT)
+    until = time.monotonic() + PATIENCE
+    while (server.pgdata / "postmaster.pid").exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    for attempt in range(ATTEMPTS):  # it may still hold its lock for a moment
+        try:
+            return server.ensure_postgres_running()
+        except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
+            if attempt == ATTEMPTS - 1:
+                raise
+            time.sleep(1)
+
+
 # --- on a machine of its own ---
 
 Addresses = tuple[str, str]
