@@ -1307,6 +1307,19 @@ class RequestEnded(Ends):
 
 
 @dataclass(slots=True, kw_only=True)
+class RequestInBatch(PlacedFact, Notes):
+    """A request was sent in a batch. A process that takes the run up collects its answer there."""
+
+    kind: ClassVar[str] = "request_in_batch"
+    says: ClassVar = None
+    holds: ClassVar = "the batch of a request"
+    identity: ClassVar = ("request", "id")
+    id: str
+    pending: Payload[Any]
+    """The response that PydanticAI gives meanwhile, which says where the answer will be."""
+
+
+@dataclass(slots=True, kw_only=True)
 class AgentCallEnded(PlacedFact, Ends):
     """An agent call ended although its last answer calls tools, as with deferred calls of tools.
 
