@@ -115,8 +115,14 @@ class _Done(NamedTuple):
 class RowMachine:
     """Decides for each row, and when the run ends."""
 
-    def __init__(self, *, on_error: OnRowError = "record", on_changed: OnChanged = "ask") -> None:
-        """Begin a run, or read one from its facts."""
+    def __init__(
+        self, *, on_error: OnRowError = "record", on_changed: OnChanged = "ask", lets_go: bool = False
+    ) -> None:
+        """Begin a run, or read one from its facts.
+
+        `lets_go` says that a pause does not wait for the rows that are asked, as they wait for batches.
+        """
+        self._lets_go = lets_go
         self._on_error, self._on_changed = on_error, on_changed
         self._done: dict[int, _Done] = {}
         self._failed: set[int] = set()
@@ -156,14 +162,15 @@ class RowMachine:
                 return self._perhaps_finished()
             case PauseRequested():
                 self._ending(RunFinished(status="paused", reason_code="pause_requested"))
-                return [StopReading(), *self._perhaps_finished()]
+                let_go = [CancelRows("the run was paused")] if self._lets_go else []
+                return [StopReading(), *let_go, *self._perhaps_finished()]
             case StopRequested():
                 self._ending(RunFinished(status="cancelled", reason=told.reason, reason_code="cancelled"))
                 return [StopReading(), CancelRows(told.reason), *self._perhaps_finished()]
             case _:
                 assert_never(told)
 
-    def resumption(self, interrupted: Sequence[str]) -> Resumption | None:
+    def resumption(self, interrupted: Sequence[str], collected: Sequence[str] = ()) -> Resumption | None:
         """Return what became of the rows on record; `None` for a run that was not resumed."""
         if not self._was_resumed:
             return None
@@ -175,6 +182,7 @@ class RowMachine:
             changed=dict(self._asked_anew),
             failed=counts["failed"],
             interrupted=tuple(interrupted),
+            collected=tuple(collected),
             new=counts["new"],
             gone=self._on_record - found,
         )

@@ -10,7 +10,7 @@ from fastroai.errors import RunCorrupt
 from fastroai.records import Usage
 from fastroai.rows.facts import RowEnded, RowStarted
 from fastroai.rows.machine import RowMachine, number_of_key
-from fastroai.runtime.facts import Fact, RunResumed, RunStarted
+from fastroai.runtime.facts import Fact, RequestEnded, RequestInBatch, RunResumed, RunStarted
 from fastroai.store.paging import PAGE, pages, read_page
 from fastroai.store.reading.run_spending import SpendingOnRecord
 from fastroai.store.record.entries import RunHeader, entry_in_store, locate
@@ -70,6 +70,8 @@ class RowsOnRecord:
         self._kept: dict[int, Fact] = {}
         self._open: dict[str, dict[int, Fact]] = {}
         """Facts of rows that have not ended, by the key of the scope of the row."""
+        self._in_batches: dict[str, str] = {}
+        """The ids of the requests that are in batches, by the key of the scope of the row."""
         self._last: tuple[int, Fact] | None = None
 
     def read(self, position: int, fact: Fact) -> None:
@@ -91,6 +93,10 @@ class RowsOnRecord:
                 self.spending.fold()
             case _ if row := row_of(fact.where):
                 self._open.setdefault(row, {})[position] = fact
+                if isinstance(fact, RequestInBatch):
+                    self._in_batches[row] = fact.id
+                elif isinstance(fact, RequestEnded) and fact.id == self._in_batches.get(row):
+                    del self._in_batches[row]
             case _:
                 self.spending.read(fact)
 
@@ -98,6 +104,11 @@ class RowsOnRecord:
     def interrupted(self) -> set[str]:
         """The keys of the scopes of the rows that have not ended."""
         return {*self._open}
+
+    @property
+    def in_batches(self) -> set[str]:
+        """The keys of the scopes of those rows whose last request is in a batch."""
+        return {*self._in_batches} & self.interrupted
 
     def memo(self, run_id: str) -> Memo:
         """Return the record for the process that takes the run up."""

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from pydantic import JsonValue
+from pydantic_ai.capabilities import BatchModelRequests
 
 from fastroai.errors import CallChangedError, RunExists, RunNotFound
 from fastroai.rows.errors import RowFailed
@@ -54,6 +55,8 @@ class RowOptions:
     retries: int | None
     on_error: OnRowError
     on_changed: OnChanged
+    batching: BatchModelRequests | None = None
+    """The batches in which requests are sent; by default, each is sent by itself."""
     only: frozenset[int] | None = None
     """The numbers of the rows that are asked; by default, all are."""
     write_to: str | None = None
@@ -76,7 +79,11 @@ class RowRun(Generic[T]):
         self._given_store = store
         self._backend = backend_of(rows)
         self._rows = Rows(rows, target, options.inputs, options.key, options.only)
-        self._machine = RowMachine(on_error=options.on_error, on_changed=options.on_changed)
+        self._machine = RowMachine(
+            on_error=options.on_error,
+            on_changed=options.on_changed,
+            lets_go=options.batching is not None,
+        )
         self._name = f"{target.name}.map"
         """The name of the run. It is not that of a pipeline, whose `recover` would take the run up."""
         self._definition: dict[str, JsonValue] = {
@@ -181,7 +188,7 @@ class RowRun(Generic[T]):
         if changed and record.positions and self._options.on_changed == "fail":
             raise CallChangedError(header.run_id, self._target.name, "the call of each row", changed)
         children = {child: await _spent_in(store, started, codec) for child, started in record.begun.items()}
-        self._known = Known(True, record.positions, record.interrupted, children)
+        self._known = Known(True, record.positions, record.interrupted, record.in_batches, children)
         self._spent_before, self._spending_before = record.usage, record.spending
         resumed = RunResumed(
             part=Part(header.run_id, self._name, (self._name,)),
@@ -237,6 +244,7 @@ class RowRun(Generic[T]):
             self._rows,
             opened,
             concurrency=options.concurrency,
+            batching=options.batching,
             config=resolve(config, pipeline=PipelineConfig()),
             lines=lines,
             deps=self._request.deps,
@@ -256,7 +264,7 @@ class RowRun(Generic[T]):
             status=finish.status,
             reason=finish.reason,
             reason_code=finish.reason_code,
-            resumed=self._machine.resumption(runner.interrupted),
+            resumed=self._machine.resumption(runner.interrupted, runner.collected),
             waiting=self._machine.waiting,
             backend=self._backend,
             duration_ms=runner.milliseconds,

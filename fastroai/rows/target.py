@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pydantic import JsonValue
+from pydantic_ai.capabilities import BatchModelRequests
 from typing_extensions import TypeVar
 
 from fastroai.contracts.annotations import Annotation
@@ -32,6 +33,8 @@ class RowCall:
     """Whether no process can have begun that run before, so that it is not looked for."""
     is_end_kept: bool = False
     """Whether the caller puts the output or the failure on record."""
+    batching: BatchModelRequests | None = None
+    """The batches in which requests are sent; by default, each is sent by itself."""
 
 
 class RowWaits(Exception):
@@ -73,6 +76,10 @@ class RowTarget(Protocol[OutputT_co]):
     @property
     def config(self) -> PipelineConfig:
         """Settings of runs: the store unless the caller names one, the codec, the durability."""
+        ...
+
+    def check_batches(self) -> None:
+        """Check that the requests of calls can be sent in batches. Raises `ConfigurationError`."""
         ...
 
     def bind(self, values: Mapping[str, object]) -> Mapping[str, Any]:

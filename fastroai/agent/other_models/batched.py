@@ -11,14 +11,32 @@ from pydantic_ai import RunContext
 from pydantic_ai.capabilities import BatchModelRequests
 from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.models import CompletedStreamedResponse, Model, ModelRequestParameters, StreamedResponse
+from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 
 from fastroai.agent.other_models.unanswered import continued_job
+from fastroai.errors import ConfigurationError
 from fastroai.pydantic_ai_private import id_in_batch
 
 current_batching: Final[ContextVar[BatchModelRequests | None]] = ContextVar("fastroai_batching", default=None)
 """The batches in which the requests of agents are sent here, besides those that the agents declare."""
+
+
+def check_batches(model: Model | None, name: str) -> None:
+    """Check that a model, that of the agent or function with this name, has a batch API.
+
+    Raises:
+        ConfigurationError: it has none.
+    """
+    for one in model.models if isinstance(model, FallbackModel) else [model]:
+        if one is None or one.batch_max_requests is None:
+            asked = None if one is None else one.model_id
+            expected = (
+                f"a model with a batch API for {name!r}, such as those of OpenAI's Responses API, Anthropic "
+                "and Gemini; or leave batch= out"
+            )
+            raise ConfigurationError("batch", asked, expected)
 
 
 class BatchedOnRecord(WrapperModel):
