@@ -26,6 +26,11 @@ class RowStarted(Begins, PlanFact):
     child: str
     """The id of the run."""
 
+    @property
+    @override
+    def child_run(self) -> str:
+        return self.child
+
     @override
     def sentences(self, run: Telling) -> tuple[str, ...]:
         return (f"row {self.number} ({self.key}) began as run {self.child!r}",)
@@ -60,6 +65,11 @@ class RowEnded(Ends, PlanFact):
     """All that this row has spent since it last ended, retries included."""
     child: str = ""
     """Id of the run of a pipeline, graph or flow that gave the output."""
+
+    @property
+    @override
+    def child_run(self) -> str:
+        return self.child
 
     @property
     @override

@@ -204,6 +204,11 @@ class Fact(RunEvent):
     """A word for what the fact is about, and the names of the fields that identify it."""
 
     @property
+    def child_run(self) -> str:
+        """Id of a run of its own that belongs to this run, and is deleted with it; empty without one."""
+        return ""
+
+    @property
     def about(self) -> Key:
         """What the fact is about: all facts about one thing have the same key."""
         what, fields = _identifying(self.identity)
