@@ -19,6 +19,7 @@ from fastroai.runtime.facts import (
     RunResumed,
     RunStarted,
     StopRequested,
+    Wait,
 )
 from fastroai.store.record.declarations import OnChanged, changed_parts
 
@@ -60,6 +61,8 @@ class RowCut:
     number: int
     key: str
     why: Literal["waits", "budget", "cancelled"]
+    waits: Sequence[Wait] = ()
+    """What the row waits for, if this run has its record, and no run of its own."""
     raised: BaseException | None = None
     failure: FailureFacts | None = None
 
@@ -138,6 +141,7 @@ class RowMachine:
         """How the run ends when nothing is asked any more."""
         self.waiting: list[str] = []
         """Keys of the rows that wait for a person or an event."""
+        self._waits: list[Wait] = []
         self._asked_anew: Counter[str] = Counter()
         self._counts: Counter[str] = Counter()
         self._on_record = 0
@@ -248,6 +252,7 @@ class RowMachine:
         match row.why:
             case "waits":
                 self.waiting.append(row.key)
+                self._waits += row.waits
                 return self._perhaps_finished()
             case "budget":
                 self._ending(
@@ -271,9 +276,11 @@ class RowMachine:
         if self._is_reading or self._open:
             return ()
         if self._end is not None:
+            if self._end.status == "paused":
+                self._end.waits = tuple(self._waits)
             return [self._end]
         if self.waiting:
-            many = len(self.waiting)
+            many, waits = len(self.waiting), tuple(self._waits)
             reason = f"{many} {'row waits' if many == 1 else 'rows wait'} for something"
-            return [RunFinished(status="paused", reason_code="rows_waiting", reason=reason)]
+            return [RunFinished(status="paused", reason_code="rows_waiting", reason=reason, waits=waits)]
         return [RunFinished(status="finished", reason_code="completed")]

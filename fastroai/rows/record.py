@@ -10,7 +10,18 @@ from fastroai.errors import RunCorrupt
 from fastroai.records import Usage
 from fastroai.rows.facts import RowEnded, RowStarted
 from fastroai.rows.machine import RowMachine, number_of_key
-from fastroai.runtime.facts import Fact, Key, RequestEnded, RequestInBatch, RunResumed, RunStarted
+from fastroai.runtime.facts import (
+    AnswerGiven,
+    Fact,
+    Key,
+    QuestionAsked,
+    RequestEnded,
+    RequestInBatch,
+    RunResumed,
+    RunStarted,
+    WaitEnded,
+    WaitStarted,
+)
 from fastroai.store.paging import PAGE, pages, read_page
 from fastroai.store.reading.run_spending import SpendingOnRecord
 from fastroai.store.record.entries import RunHeader, entry_in_store, locate
@@ -83,6 +94,8 @@ class RowsOnRecord:
             case RunStarted() | RunResumed():
                 self._kept[position] = fact
                 self.machine.handle(fact)
+            case QuestionAsked() | AnswerGiven() | WaitStarted() | WaitEnded():
+                self._kept[position] = fact  # they do not say of which row they are
             case RowStarted():
                 self.begun[fact.child] = fact
             case RowEnded():

@@ -12,6 +12,7 @@ from pydantic import JsonValue
 from pydantic_ai.capabilities import BatchModelRequests
 
 from fastroai.errors import CallChangedError, RunExists, RunNotFound
+from fastroai.human.asking import Halted
 from fastroai.rows.errors import RowFailed
 from fastroai.rows.facts import RowStarted
 from fastroai.rows.files import RowFile
@@ -121,6 +122,8 @@ class RowRun(Generic[T]):
                     self._machine.handle(opened.kept.recorded.opened)
                 runner = self._runner(opened, file)
                 finish = await execution.perform(opened, runner, ())
+                if finish.status == "paused" and opened.log.scope is not opened.scope:
+                    raise Halted  # the step or flow around this call waits with its rows
                 table = self._table(opened, runner, finish)
                 if file is not None:
                     await file.put_in_order(table)

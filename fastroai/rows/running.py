@@ -44,7 +44,7 @@ from fastroai.runtime.labels import current_row
 from fastroai.runtime.retrying.failures import leaves
 from fastroai.runtime.scope import ScopeKind
 from fastroai.steps import ResolvedConfig
-from fastroai.steps.durability import failure_facts, failure_of, restore_spending, step_retried
+from fastroai.steps.durability import failure_facts, failure_of, restore_spending, step_place, step_retried
 from fastroai.steps.retrying import retry_calls
 from fastroai.store.record.declarations import digest
 from fastroai.store.record.unsealing import seal_payloads
@@ -268,7 +268,8 @@ class RowRunner:
             raise
         except BaseException as raised:
             if isinstance(raised, RowWaits) or is_halt(raised):
-                return self._tell(RowCut(row.number, row.key, "waits"))
+                waits = self._log.waits_in(step_place(scope))
+                return self._tell(RowCut(row.number, row.key, "waits", waits))
             if not isinstance(raised, Exception):
                 raise
             if self._is_stopped_by(raised):

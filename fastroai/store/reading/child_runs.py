@@ -17,7 +17,7 @@ async def child_runs(store: RunStore, header: RunHeader) -> tuple[str, ...]:
         RunCorrupt: an entry of the log cannot be read.
         RunFromNewerVersion: a newer version of FastroAI has written an entry.
     """
-    first, _ = await read_page(store, log_key(header), limit=1)
+    first, _ = await read_page(store, log_key(header), after=0, limit=1)
     opened = entry_in_store(header.run_id, 1, first[0]) if first else None
     if not isinstance(opened, RunStarted) or kind_of(opened.definition) != "rows":
         return ()
