@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Collection
-from typing import Any, Final, Generic, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Generic, TypedDict
 
-from pydantic_ai.capabilities import BatchModelRequests
 from typing_extensions import TypeVar
 
 from fastroai.errors import ConfigurationError
@@ -29,6 +28,9 @@ from fastroai.store.run_store import RunStoreLike
 from fastroai.tracing import Tracer
 from fastroai.usage import BudgetLike, Quote
 from fastroai.usage.limits import limits_of
+
+if TYPE_CHECKING:
+    from pydantic_ai.capabilities import BatchModelRequests
 
 OutputT = TypeVar("OutputT", covariant=True, default=Any)
 
@@ -210,8 +212,12 @@ class MapsRows(ABC, Generic[OutputT]):
 
 def _batching(batch: object) -> BatchModelRequests | None:
     """Return the batches that a caller asks for. Raises `ConfigurationError`."""
-    if isinstance(batch, BatchModelRequests):
-        return batch
-    if not isinstance(batch, bool):
+    if batch is False:
+        return None
+    from pydantic_ai.capabilities import BatchModelRequests  # slow to load, and few need it
+
+    if batch is True:
+        return BatchModelRequests()
+    if not isinstance(batch, BatchModelRequests):
         raise ConfigurationError("batch", batch, "True, False or a BatchModelRequests of PydanticAI")
-    return BatchModelRequests() if batch else None
+    return batch

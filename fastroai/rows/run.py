@@ -6,10 +6,9 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pydantic import JsonValue
-from pydantic_ai.capabilities import BatchModelRequests
 
 from fastroai.errors import CallChangedError, RunExists, RunNotFound
 from fastroai.human.asking import Halted
@@ -42,6 +41,9 @@ from fastroai.store.record.runs import DurableRun
 from fastroai.store.run_store import RunStore, RunStoreLike
 from fastroai.store.signals import last_signal
 from fastroai.usage import Quote
+
+if TYPE_CHECKING:
+    from pydantic_ai.capabilities import BatchModelRequests
 
 T = TypeVar("T")
 

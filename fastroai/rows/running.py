@@ -8,9 +8,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from time import perf_counter
-from typing import Any, Final
-
-from pydantic_ai.capabilities import BatchModelRequests
+from typing import TYPE_CHECKING, Any, Final
 
 from fastroai.errors import BudgetExceeded, RunStoreUnavailable, RunTakenOver
 from fastroai.human.asking import is_halt
@@ -49,6 +47,9 @@ from fastroai.steps.retrying import retry_calls
 from fastroai.store.record.declarations import digest
 from fastroai.store.record.unsealing import seal_payloads
 from fastroai.store.record.values import value_to_json
+
+if TYPE_CHECKING:
+    from pydantic_ai.capabilities import BatchModelRequests
 
 _FORGET_AFTER: Final = 50
 """Rows after which a run on record forgets what it knows of single requests."""
@@ -274,7 +275,7 @@ class RowRunner:
                 raise
             if self._is_stopped_by(raised):
                 facts = failure_of(scope, self._config, raised)
-                return self._tell(RowCut(row.number, row.key, "budget", raised, facts))
+                return self._tell(RowCut(row.number, row.key, "budget", raised=raised, failure=facts))
             error = raised
         await self._ended(self._end_of(row, scope, child, output, error, began), error)
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import JsonValue
-from pydantic_ai.capabilities import BatchModelRequests
 from typing_extensions import TypeVar
 
 from fastroai.contracts.annotations import Annotation
@@ -15,6 +14,9 @@ from fastroai.runtime.facts import Wait
 from fastroai.steps import PipelineConfig
 from fastroai.store.run_store import RunStore
 from fastroai.usage import Quote
+
+if TYPE_CHECKING:
+    from pydantic_ai.capabilities import BatchModelRequests
 
 OutputT_co = TypeVar("OutputT_co", covariant=True)
 

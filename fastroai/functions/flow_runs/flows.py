@@ -126,7 +126,7 @@ class Flow(FrontDoor[None, Inputs, T], MapsRows[T], Generic[P, T]):
     # --- inputs ---
 
     @cached_property
-    def input_type(self) -> type:  # type: ignore[override]  # nobody sets it
+    def input_type(self) -> type:
         """A TypedDict whose fields are the parameters of the function."""
         return type_of_arguments(self.function, self.signature)
 
