@@ -166,7 +166,7 @@ class TestBadRows:
         assert len(model_server.ledger.entries) == 2
 
     async def test_many_failing_rows_are_all_told(self, classify: Any, model_server: ModelServer) -> None:
-        table = await classify.map([{"txt": "x"}] * 10_000, store=MemoryRunStore())
+        table = await classify.map([{"txt": "x"}] * 10_000)
         assert len(table.failed) == 10_000
         assert all("no column 'text'" in row.error for row in table.failed[::1000])
         assert not model_server.ledger.entries
