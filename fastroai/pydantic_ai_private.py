@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard
 
 from pydantic_ai import models
 
 if TYPE_CHECKING:
     import httpx
     import httpx2
-    from pydantic_ai.messages import InstructionPart, ModelMessage
+    from pydantic_ai.messages import InstructionPart, ModelMessage, ModelResponse
     from pydantic_ai.models import Model, ModelRequestParameters
+    from pydantic_ai.models.wrapper import WrapperModel
     from pydantic_ai.providers import Provider
 
 
@@ -62,6 +63,30 @@ def batch_job_error() -> type[Exception]:
     except ImportError:
         return _Unraised
     return BatchJobError
+
+
+def is_batched(model: Model) -> TypeGuard[WrapperModel]:
+    """Return whether a model sends its requests in the batches of `BatchModelRequests`.
+
+    Without the name no model does: the batches of runs that are resumed are sent again.
+    """
+    try:
+        from pydantic_ai.models._batch_model import BatchedModel
+    except ImportError:
+        return False
+    return isinstance(model, BatchedModel)
+
+
+def id_in_batch(response: ModelResponse) -> str | None:
+    """Return the id that a request has in its batch, if the response says that the request waits there.
+
+    Without the field no response does, as in `is_batched`.
+    """
+    if response.state != "suspended" or not (response.provider_response_id or "").startswith("batch:"):
+        return None
+    ticket = (response.provider_details or {}).get("batch")
+    known = ticket.get("custom_id") if isinstance(ticket, dict) else None  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+    return known if isinstance(known, str) else None
 
 
 class _Unraised(Exception):

@@ -321,6 +321,15 @@ class Usage:
         self.output_audio_tokens += tokens.output_audio_tokens
         self.reasoning_tokens += tokens.reasoning_tokens
 
+    def take_back(self, record: RequestRecord) -> None:
+        """Stop counting a record, because more was heard of its request. Names of units stay."""
+        counted = Usage.of([record])
+        for one in fields(self):
+            if one.name in ("cost_usd", "uncertain_usd"):
+                setattr(self, one.name, EXACT.subtract(getattr(self, one.name), getattr(counted, one.name)))
+            elif one.name != "unpriced_units":
+                setattr(self, one.name, getattr(self, one.name) - getattr(counted, one.name))
+
     def _add_uncertain(self, record: RequestRecord) -> None:
         if record.outcome == "unmeasured":
             self.unmeasured_requests += 1

@@ -13,9 +13,9 @@ import report
 from account import Account
 from desk import Desk, load_orders
 from documents import Document, FolderError, read_folder
+from lines import Lines
 from models import ModelError, Staff, hire
 from pipelines import desk_pipeline, ticket_pipeline
-from progress import Display
 from rich.console import Console
 
 from fastroai import Budget, ConfigurationError, FastroAIError, format_cost, usage_of
@@ -50,12 +50,12 @@ async def _answer(
 ) -> int:
     tickets = ticket_pipeline(staff.agents)
     started = perf_counter()
-    with Display(console, len(documents)) as display:
+    with Lines(console) as lines:
         desk = desk_pipeline(
             tickets,
             concurrency=options.concurrency,
             budget=options.budget,
-            on_event=display.on_event,
+            on_event=lines.on_event,
         )
         run = await desk.execute({"documents": documents}, Desk(staff.agents, load_orders(), options.out))
     seconds = perf_counter() - started

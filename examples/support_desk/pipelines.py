@@ -174,7 +174,7 @@ def desk_pipeline(
     @step
     async def answer_one(ctx: StepContext[Desk]) -> Answered:
         document: Document = ctx.get_input("item")
-        stream = tickets.stream({"document": document}, ctx.deps)
+        stream = tickets.stream({"document": document}, ctx.deps, progress="auto")
         try:
             async for event in stream:
                 on_event(document, event)

@@ -34,6 +34,7 @@ from typing_extensions import TypeVar, Unpack
 from fastroai.agent.config import AgentConfig
 from fastroai.agent.dispatch import Attempt, Dispatcher
 from fastroai.agent.hooks import AfterDispatch, BeforeDispatch
+from fastroai.agent.other_models.batched import check_batches
 from fastroai.agent.output_types import type_of_outputs
 from fastroai.agent.own_agent import OwnAgent
 from fastroai.agent.quotes.estimate import estimate_call
@@ -607,7 +608,16 @@ class FastroAgent(MapsRows[OutputDataT], Generic[AgentDepsT, OutputDataT]):
             dispatch=self.dispatch,
             declared_for=self.declared_for,
             estimate=self.estimate_call,
+            check_batches=self.check_batches,
         )
+
+    def check_batches(self, model: Model | str | None = None) -> None:
+        """Check that the model of this agent, or the one that is given, has a batch API.
+
+        Raises:
+            ConfigurationError: it has none.
+        """
+        check_batches(self._dispatcher.asked_model(model), self.name)
 
     def dispatch(self, call: AgentCall) -> Coroutine[Any, Any, ChatResponse[OutputDataT]]:
         """Make one attempt at a call, as `run` does. `StepContext.run` uses it."""

@@ -39,6 +39,7 @@ from fastroai.calls.call import AgentCall
 from fastroai.calls.response import ChatResponse, StreamChunk
 from fastroai.calls.stream import OnScope, OnStreaming, ResponseEvent, Streaming
 from fastroai.errors import BudgetExceeded, CallChangedError, StoppedRun
+from fastroai.pydantic_ai_private import declared_by
 from fastroai.records import in_seconds
 from fastroai.runtime import Clock, Scope, Send, current_scope
 from fastroai.runtime.budgets.ledger import Account
@@ -417,6 +418,11 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
         if self.meter_each_run or (isinstance(self.agent, OwnAgent) and self.agent.is_overridden):
             passed["capabilities"] = [self.meter, *(call.options.get("capabilities") or ())]
         return passed
+
+    def asked_model(self, model: Model | str | None) -> Model | None:
+        """Return the model that a call asks, if it gives this one."""
+        known: Any = declared_by(self.agent).model or model or self.deferred_model or self.agent.model
+        return self.meter.models.get(known) if isinstance(known, str) else known
 
     async def load_model(self, call: AgentCall) -> None:
         """Build the model that a call only names, so that `arguments` finds it and blocks no loop."""

@@ -9,6 +9,7 @@ from typing import Any, Final, Generic, TypeVar
 from pydantic import JsonValue
 from pydantic_core import to_jsonable_python
 
+from fastroai.agent.other_models.batched import current_batching
 from fastroai.calls.call import AgentCall
 from fastroai.calls.response import ChatResponse
 from fastroai.contracts.annotations import Annotation
@@ -31,6 +32,7 @@ class AgentRows(Generic[T]):
     dispatch: Callable[[AgentCall], Any]
     declared_for: Callable[[AgentCall], Mapping[str, str]]
     estimate: Callable[[AgentCall], Any]
+    check_batches: Callable[[], None]
     kind: str = "agent"
     makes_runs: bool = False
 
@@ -64,6 +66,7 @@ class AgentRows(Generic[T]):
 
     async def call(self, inputs: Mapping[str, Any], how: RowCall) -> T:
         """Call the agent."""
+        current_batching.set(how.batching)  # in the context of this row
         call = AgentCall(prompt=inputs[_PROMPT], deps=how.deps, request_retries=how.retries)
         response: ChatResponse[T] = await self.dispatch(call)
         return response.output

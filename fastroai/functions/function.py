@@ -213,6 +213,7 @@ class Function(BaseStep[Any, OutputT], MapsRows[OutputT], Generic[P, OutputT]):
             perform=self._performed_for_row,
             declares=self.declares,
             estimate=self._quoted_with,
+            check_batches=self.check_batches,
         )
 
     def _performed_for_row(self, arguments: Mapping[str, Any], how: RowCall) -> Coroutine[Any, Any, OutputT]:
@@ -241,6 +242,11 @@ class Function(BaseStep[Any, OutputT], MapsRows[OutputT], Generic[P, OutputT]):
             is_end_kept=is_end_kept,
         )
         return perform(call, functools.partial(self._checked_run, arguments), around=around)
+
+    def check_batches(self) -> None:
+        """Check that the requests of calls can be sent in batches. Raises `ConfigurationError`."""
+        expected = f"a function that a model implements; {self.name!r} has a body. Leave batch= out"
+        raise ConfigurationError("batch", True, expected)
 
     def declares(self) -> Mapping[str, str]:
         """Return hashes of what is declared for calls, by name; nothing for a function that has a body."""

@@ -203,6 +203,11 @@ class InferFunction(Function[P, OutputT], Generic[P, OutputT]):
             )
         return self._askers[known_as]
 
+    def check_batches(self) -> None:
+        """Check that the model of this function has a batch API. Raises `ConfigurationError`."""
+        asker = self._asker()
+        asker.agent.check_batches(asker.model)
+
     def _model(self) -> Model | str | None:
         """Return the model to ask, if it is known here; `None` also if the agent that was brought has one."""
         if self._declaration.model is None and (self._brought is None or self._brought.agent.model is None):

@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import JsonValue
 
+from fastroai.agent.other_models.batched import current_batching
 from fastroai.contracts.annotations import Annotation
 from fastroai.errors import ConfigurationError
 from fastroai.functions.configuring import configuration
@@ -33,6 +34,7 @@ class FunctionRows(Generic[T]):
     """Function that makes a call with bound arguments."""
     declares: Callable[[], Mapping[str, str]]
     estimate: Callable[[Mapping[str, Any]], Awaitable[Quote]]
+    check_batches: Callable[[], None]
 
     @property
     def makes_runs(self) -> bool:
@@ -56,6 +58,7 @@ class FunctionRows(Generic[T]):
         """Call the function."""
         if how.deps is not None:
             raise ConfigurationError("deps", how.deps, f"nothing: {self.name!r} is a function and takes none")
+        current_batching.set(how.batching)  # in the context of this row
         return await self.perform(inputs, how)
 
     async def quote(self, inputs: Mapping[str, Any], deps: object) -> Quote:

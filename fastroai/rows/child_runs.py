@@ -11,7 +11,7 @@ from pydantic_core import to_json, to_jsonable_python
 
 from fastroai.contracts.accepted import Accepted
 from fastroai.contracts.annotations import Annotation
-from fastroai.errors import FlowStopped
+from fastroai.errors import ConfigurationError, FlowStopped
 from fastroai.rows.target import RowCall, RowWaits
 from fastroai.runs.door import FrontDoor
 from fastroai.runtime.facts import Wait
@@ -55,6 +55,14 @@ class RunRows(Generic[T]):
     def config(self) -> PipelineConfig:
         """The settings of its runs."""
         return self.door.config
+
+    def check_batches(self) -> None:
+        """Refuse: the steps of a run have agents of their own. Raises `ConfigurationError`."""
+        expected = (
+            f"a typed function or an agent, and {self.name!r} is a {self.kind}. Give batches to the agents "
+            "in it: FastroAgent(..., capabilities=[BatchModelRequests()])"
+        )
+        raise ConfigurationError("batch", True, expected)
 
     def bind(self, values: Mapping[str, object]) -> Mapping[str, Any]:
         """Return the inputs of a run, checked."""

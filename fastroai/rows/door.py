@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Collection
-from typing import Any, Final, Generic, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Generic, TypedDict
 
 from typing_extensions import TypeVar
 
@@ -28,6 +28,9 @@ from fastroai.store.run_store import RunStoreLike
 from fastroai.tracing import Tracer
 from fastroai.usage import BudgetLike, Quote
 from fastroai.usage.limits import limits_of
+
+if TYPE_CHECKING:
+    from pydantic_ai.capabilities import BatchModelRequests
 
 OutputT = TypeVar("OutputT", covariant=True, default=Any)
 
@@ -60,7 +63,8 @@ class MapsRows(ABC, Generic[OutputT]):
         *,
         inputs: RowInputs | None = None,
         key: RowKey | None = None,
-        concurrency: int = DEFAULT_CONCURRENCY,
+        concurrency: int | None = None,
+        batch: bool | BatchModelRequests = False,
         retries: int | None = None,
         on_error: OnRowError = "record",
         budget: BudgetLike | None = None,
@@ -90,7 +94,10 @@ class MapsRows(ABC, Generic[OutputT]):
                 a row to the inputs by name. A row that is no mapping is the only input that is required.
             key: The column that identifies a row, or a function from a row to its key; by default, a row is
                 identified by its position and its inputs.
-            concurrency: Rows that are asked at once.
+            concurrency: Rows that are asked at once; by default 16, and in batches as many as a batch holds.
+            batch: Whether to send requests in batches, at the price of batches, which can take a day. With a
+                store, the same call collects the batches that an earlier process has sent. A
+                `BatchModelRequests` says how large they are, and how often they are asked about.
             retries: Extra attempts at a row that has failed, and at each request in it, as those of a step.
             on_error: `"record"`: a row that has failed is a line of the table, and the others go on.
                 `"stop"`: the others are cancelled, and `RowFailed` is raised.
@@ -115,21 +122,27 @@ class MapsRows(ABC, Generic[OutputT]):
 
         Raises:
             RowFailed: a row has failed, with `on_error="stop"`.
-            ConfigurationError: an option is invalid, a frame lacks a column, or the file cannot be written.
+            ConfigurationError: an option is invalid, a frame lacks a column, the file cannot be written, or
+                the model has no batches.
             RunInProgress: another process has the run with this id.
             CallChangedError: the declaration has changed, with `on_changed="fail"`.
             CostBudgetExceeded: a budget around this call is used up.
             MissingExtraError: `progress` is shown in a terminal, and rich is not installed (the extra `cli`).
         """
-        check_count("concurrency", concurrency, least=1, required=True)
+        check_count("concurrency", concurrency, least=1)
         check_count("retries", retries)
+        target, batching = self.rows_target(), _batching(batch)
+        if batching is not None:
+            target.check_batches()
+        at_once = DEFAULT_CONCURRENCY if batching is None else batching.max_requests
         check_on_changed(on_changed)
         if on_error not in ("record", "stop"):
             raise ConfigurationError("on_error", on_error, "'record' or 'stop'")
         options = RowOptions(
             inputs=inputs,
             key=key,
-            concurrency=concurrency,
+            concurrency=at_once if concurrency is None else concurrency,
+            batching=batching,
             retries=retries,
             on_error=on_error,
             on_changed=on_changed,
@@ -145,7 +158,7 @@ class MapsRows(ABC, Generic[OutputT]):
             limits=limits_of(budget),
             on_changed=on_changed,
         )
-        return await RowRun(self.rows_target(), rows, options, request, store).table()
+        return await RowRun(target, rows, options, request, store).table()
 
     map_sync = blocking(map, of="map")
 
@@ -195,3 +208,16 @@ class MapsRows(ABC, Generic[OutputT]):
         )
         request: RunRequest[Any] = RunRequest(deps=deps, run_id=run_id, limits=limits_of(budget))
         return await estimate_rows(self.rows_target(), rows, sample, options, request, store)
+
+
+def _batching(batch: object) -> BatchModelRequests | None:
+    """Return the batches that a caller asks for. Raises `ConfigurationError`."""
+    if batch is False:
+        return None
+    from pydantic_ai.capabilities import BatchModelRequests  # slow to load, and few need it
+
+    if batch is True:
+        return BatchModelRequests()
+    if not isinstance(batch, BatchModelRequests):
+        raise ConfigurationError("batch", batch, "True, False or a BatchModelRequests of PydanticAI")
+    return batch

@@ -26,6 +26,11 @@ class RowStarted(Begins, PlanFact):
     child: str
     """The id of the run."""
 
+    @property
+    @override
+    def child_run(self) -> str:
+        return self.child
+
     @override
     def sentences(self, run: Telling) -> tuple[str, ...]:
         return (f"row {self.number} ({self.key}) began as run {self.child!r}",)
@@ -60,6 +65,11 @@ class RowEnded(Ends, PlanFact):
     """All that this row has spent since it last ended, retries included."""
     child: str = ""
     """Id of the run of a pipeline, graph or flow that gave the output."""
+
+    @property
+    @override
+    def child_run(self) -> str:
+        return self.child
 
     @property
     @override
@@ -102,6 +112,8 @@ class Resumption:
     interrupted: tuple[str, ...] = ()
     """Keys of the rows that were in flight when the process died. A request without an answer on record
     counts at its bound."""
+    collected: tuple[str, ...] = ()
+    """Keys of the rows whose requests an earlier process has sent in batches, which were not sent again."""
     new: int = 0
     """Rows that were not on record."""
     gone: int = 0
@@ -113,6 +125,7 @@ class Resumption:
         told += [f"{count} asked anew (new {what})" for what, count in self.changed.items()]
         told += [f"{self.failed} had failed"] if self.failed else []
         told += [f"{len(self.interrupted)} interrupted"] if self.interrupted else []
+        told += [f"{len(self.collected)} in batches"] if self.collected else []
         told += [f"{self.new} new"] if self.new else []
         told += [f"{self.gone} gone"] if self.gone else []
         return ", ".join(told) or "no rows"

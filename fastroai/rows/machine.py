@@ -19,6 +19,7 @@ from fastroai.runtime.facts import (
     RunResumed,
     RunStarted,
     StopRequested,
+    Wait,
 )
 from fastroai.store.record.declarations import OnChanged, changed_parts
 
@@ -60,6 +61,8 @@ class RowCut:
     number: int
     key: str
     why: Literal["waits", "budget", "cancelled"]
+    waits: Sequence[Wait] = ()
+    """What the row waits for, if this run has its record, and no run of its own."""
     raised: BaseException | None = None
     failure: FailureFacts | None = None
 
@@ -115,8 +118,14 @@ class _Done(NamedTuple):
 class RowMachine:
     """Decides for each row, and when the run ends."""
 
-    def __init__(self, *, on_error: OnRowError = "record", on_changed: OnChanged = "ask") -> None:
-        """Begin a run, or read one from its facts."""
+    def __init__(
+        self, *, on_error: OnRowError = "record", on_changed: OnChanged = "ask", lets_go: bool = False
+    ) -> None:
+        """Begin a run, or read one from its facts.
+
+        `lets_go` says that a pause does not wait for the rows that are asked, as they wait for batches.
+        """
+        self._lets_go = lets_go
         self._on_error, self._on_changed = on_error, on_changed
         self._done: dict[int, _Done] = {}
         self._failed: set[int] = set()
@@ -132,6 +141,7 @@ class RowMachine:
         """How the run ends when nothing is asked any more."""
         self.waiting: list[str] = []
         """Keys of the rows that wait for a person or an event."""
+        self._waits: list[Wait] = []
         self._asked_anew: Counter[str] = Counter()
         self._counts: Counter[str] = Counter()
         self._on_record = 0
@@ -156,14 +166,15 @@ class RowMachine:
                 return self._perhaps_finished()
             case PauseRequested():
                 self._ending(RunFinished(status="paused", reason_code="pause_requested"))
-                return [StopReading(), *self._perhaps_finished()]
+                let_go = [CancelRows("the run was paused")] if self._lets_go else []
+                return [StopReading(), *let_go, *self._perhaps_finished()]
             case StopRequested():
                 self._ending(RunFinished(status="cancelled", reason=told.reason, reason_code="cancelled"))
                 return [StopReading(), CancelRows(told.reason), *self._perhaps_finished()]
             case _:
                 assert_never(told)
 
-    def resumption(self, interrupted: Sequence[str]) -> Resumption | None:
+    def resumption(self, interrupted: Sequence[str], collected: Sequence[str] = ()) -> Resumption | None:
         """Return what became of the rows on record; `None` for a run that was not resumed."""
         if not self._was_resumed:
             return None
@@ -175,6 +186,7 @@ class RowMachine:
             changed=dict(self._asked_anew),
             failed=counts["failed"],
             interrupted=tuple(interrupted),
+            collected=tuple(collected),
             new=counts["new"],
             gone=self._on_record - found,
         )
@@ -240,6 +252,7 @@ class RowMachine:
         match row.why:
             case "waits":
                 self.waiting.append(row.key)
+                self._waits += row.waits
                 return self._perhaps_finished()
             case "budget":
                 self._ending(
@@ -263,9 +276,11 @@ class RowMachine:
         if self._is_reading or self._open:
             return ()
         if self._end is not None:
+            if self._end.status == "paused":
+                self._end.waits = tuple(self._waits)
             return [self._end]
         if self.waiting:
-            many = len(self.waiting)
+            many, waits = len(self.waiting), tuple(self._waits)
             reason = f"{many} {'row waits' if many == 1 else 'rows wait'} for something"
-            return [RunFinished(status="paused", reason_code="rows_waiting", reason=reason)]
+            return [RunFinished(status="paused", reason_code="rows_waiting", reason=reason, waits=waits)]
         return [RunFinished(status="finished", reason_code="completed")]

@@ -10,7 +10,18 @@ from fastroai.errors import RunCorrupt
 from fastroai.records import Usage
 from fastroai.rows.facts import RowEnded, RowStarted
 from fastroai.rows.machine import RowMachine, number_of_key
-from fastroai.runtime.facts import Fact, RunResumed, RunStarted
+from fastroai.runtime.facts import (
+    AnswerGiven,
+    Fact,
+    Key,
+    QuestionAsked,
+    RequestEnded,
+    RequestInBatch,
+    RunResumed,
+    RunStarted,
+    WaitEnded,
+    WaitStarted,
+)
 from fastroai.store.paging import PAGE, pages, read_page
 from fastroai.store.reading.run_spending import SpendingOnRecord
 from fastroai.store.record.entries import RunHeader, entry_in_store, locate
@@ -70,6 +81,10 @@ class RowsOnRecord:
         self._kept: dict[int, Fact] = {}
         self._open: dict[str, dict[int, Fact]] = {}
         """Facts of rows that have not ended, by the key of the scope of the row."""
+        self._rows: dict[Key, str] = {}
+        """The rows that these facts are of, by what a fact is about: not every end names its place."""
+        self._in_batches: dict[str, str] = {}
+        """The ids of the requests that are in batches, by the key of the scope of the row."""
         self._last: tuple[int, Fact] | None = None
 
     def read(self, position: int, fact: Fact) -> None:
@@ -79,6 +94,8 @@ class RowsOnRecord:
             case RunStarted() | RunResumed():
                 self._kept[position] = fact
                 self.machine.handle(fact)
+            case QuestionAsked() | AnswerGiven() | WaitStarted() | WaitEnded():
+                self._kept[position] = fact  # they do not say of which row they are
             case RowStarted():
                 self.begun[fact.child] = fact
             case RowEnded():
@@ -88,9 +105,15 @@ class RowsOnRecord:
                 self.positions[number_of_key(fact.key)] = position
                 for known in self._open.pop(scope_key(fact.key), {}).values():
                     self.spending.read(known)
+                    self._rows.pop(known.about, None)
                 self.spending.fold()
-            case _ if row := row_of(fact.where):
+            case _ if row := row_of(fact.where) or self._rows.get(fact.about, ""):
                 self._open.setdefault(row, {})[position] = fact
+                self._rows[fact.about] = row
+                if isinstance(fact, RequestInBatch):
+                    self._in_batches[row] = fact.id
+                elif isinstance(fact, RequestEnded) and fact.id == self._in_batches.get(row):
+                    del self._in_batches[row]
             case _:
                 self.spending.read(fact)
 
@@ -98,6 +121,11 @@ class RowsOnRecord:
     def interrupted(self) -> set[str]:
         """The keys of the scopes of the rows that have not ended."""
         return {*self._open}
+
+    @property
+    def in_batches(self) -> set[str]:
+        """The keys of the scopes of those rows whose last request is in a batch."""
+        return {*self._in_batches} & self.interrupted
 
     def memo(self, run_id: str) -> Memo:
         """Return the record for the process that takes the run up."""

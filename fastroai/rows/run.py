@@ -6,11 +6,12 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pydantic import JsonValue
 
 from fastroai.errors import CallChangedError, RunExists, RunNotFound
+from fastroai.human.asking import Halted
 from fastroai.rows.errors import RowFailed
 from fastroai.rows.facts import RowStarted
 from fastroai.rows.files import RowFile
@@ -41,6 +42,9 @@ from fastroai.store.run_store import RunStore, RunStoreLike
 from fastroai.store.signals import last_signal
 from fastroai.usage import Quote
 
+if TYPE_CHECKING:
+    from pydantic_ai.capabilities import BatchModelRequests
+
 T = TypeVar("T")
 
 
@@ -54,6 +58,8 @@ class RowOptions:
     retries: int | None
     on_error: OnRowError
     on_changed: OnChanged
+    batching: BatchModelRequests | None = None
+    """The batches in which requests are sent; by default, each is sent by itself."""
     only: frozenset[int] | None = None
     """The numbers of the rows that are asked; by default, all are."""
     write_to: str | None = None
@@ -78,7 +84,11 @@ class RowRun(Generic[T]):
         self._given_store = store
         self._backend = backend_of(rows)
         self._rows = Rows(rows, target, options.inputs, options.key, options.only)
-        self._machine = RowMachine(on_error=options.on_error, on_changed=options.on_changed)
+        self._machine = RowMachine(
+            on_error=options.on_error,
+            on_changed=options.on_changed,
+            lets_go=options.batching is not None,
+        )
         self._name = f"{target.name}.map"
         """The name of the run. It is not that of a pipeline, whose `recover` would take the run up."""
         self._definition: dict[str, JsonValue] = {
@@ -117,6 +127,8 @@ class RowRun(Generic[T]):
                     self._machine.handle(opened.kept.recorded.opened)
                 runner = self._runner(opened, file)
                 finish = await execution.perform(opened, runner, ())
+                if finish.status == "paused" and opened.log.scope is not opened.scope:
+                    raise Halted  # the step or flow around this call waits with its rows
                 table = self._table(opened, runner, finish)
                 if file is not None:
                     await file.put_in_order(table)
@@ -184,7 +196,7 @@ class RowRun(Generic[T]):
         if changed and record.positions and self._options.on_changed == "fail":
             raise CallChangedError(header.run_id, self._target.name, "the call of each row", changed)
         children = {child: await _spent_in(store, started, codec) for child, started in record.begun.items()}
-        self._known = Known(True, record.positions, record.interrupted, children)
+        self._known = Known(True, record.positions, record.interrupted, record.in_batches, children)
         self._spent_before, self._spending_before = record.usage, record.spending
         resumed = RunResumed(
             part=Part(header.run_id, self._name, (self._name,)),
@@ -240,6 +252,7 @@ class RowRun(Generic[T]):
             self._rows,
             opened,
             concurrency=options.concurrency,
+            batching=options.batching,
             config=resolve(config, pipeline=PipelineConfig()),
             lines=lines,
             deps=self._request.deps,
@@ -259,7 +272,7 @@ class RowRun(Generic[T]):
             status=finish.status,
             reason=finish.reason,
             reason_code=finish.reason_code,
-            resumed=self._machine.resumption(runner.interrupted),
+            resumed=self._machine.resumption(runner.interrupted, runner.collected),
             waiting=self._machine.waiting,
             backend=self._backend,
             duration_ms=runner.milliseconds,

@@ -8,7 +8,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from time import perf_counter
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from fastroai.errors import BudgetExceeded, RunStoreUnavailable, RunTakenOver
 from fastroai.human.asking import is_halt
@@ -42,11 +42,14 @@ from fastroai.runtime.labels import current_row
 from fastroai.runtime.retrying.failures import leaves
 from fastroai.runtime.scope import ScopeKind
 from fastroai.steps import ResolvedConfig
-from fastroai.steps.durability import failure_facts, failure_of, restore_spending, step_retried
+from fastroai.steps.durability import failure_facts, failure_of, restore_spending, step_place, step_retried
 from fastroai.steps.retrying import retry_calls
 from fastroai.store.record.declarations import digest
 from fastroai.store.record.unsealing import seal_payloads
 from fastroai.store.record.values import value_to_json
+
+if TYPE_CHECKING:
+    from pydantic_ai.capabilities import BatchModelRequests
 
 _FORGET_AFTER: Final = 50
 """Rows after which a run on record forgets what it knows of single requests."""
@@ -72,6 +75,7 @@ class RowRunner:
         opened: OpenRun,
         *,
         concurrency: int,
+        batching: BatchModelRequests | None = None,
         config: ResolvedConfig,
         lines: LinesInMemory | LinesInStore,
         deps: object,
@@ -81,6 +85,7 @@ class RowRunner:
         """`known` is what is on record of a run that goes on. `write` gets each end as soon as it is kept."""
         self._machine, self._target, self._rows, self._opened = machine, target, rows, opened
         self._concurrency, self._config, self._deps, self._write = concurrency, config, deps, write
+        self._batching = batching
         self.lines, self._known = lines, known or Known()
         self.scope, self._log = opened.scope, opened.log
         run = opened.kept
@@ -92,6 +97,8 @@ class RowRunner:
         self.finish: RunFinished | None = None
         self.interrupted: list[str] = []
         """Keys of the rows that an earlier process was asking when it died."""
+        self.collected: list[str] = []
+        """Keys of the rows whose requests an earlier process has sent in batches."""
         self.raised: Exception | None = None
         """The exception of the last row that failed."""
         self.failed_row: RowEnded | None = None
@@ -240,7 +247,7 @@ class RowRunner:
         scope = Scope(kind, ROW, parent=self.scope, key=scope_key(row.key), ordinal=1)
         child = self._child_of(row)
         if scope.key in self._known.interrupted or child in self._known.children:
-            self.interrupted.append(row.key)
+            (self.collected if scope.key in self._known.in_batches else self.interrupted).append(row.key)
         if self._log.run is None or self._target.makes_runs:
             scope.log = None  # no store keeps what is inside, or a run of its own does
         current_row.set(row.number)
@@ -262,12 +269,13 @@ class RowRunner:
             raise
         except BaseException as raised:
             if isinstance(raised, RowWaits) or is_halt(raised):
-                return self._tell(RowCut(row.number, row.key, "waits"))
+                waits = self._log.waits_in(step_place(scope))
+                return self._tell(RowCut(row.number, row.key, "waits", waits))
             if not isinstance(raised, Exception):
                 raise
             if self._is_stopped_by(raised):
                 facts = failure_of(scope, self._config, raised)
-                return self._tell(RowCut(row.number, row.key, "budget", raised, facts))
+                return self._tell(RowCut(row.number, row.key, "budget", raised=raised, failure=facts))
             error = raised
         await self._ended(self._end_of(row, scope, child, output, error, began), error)
 
@@ -304,6 +312,7 @@ class RowRunner:
                 store if child else None,
                 is_new=is_new,
                 is_end_kept=self._run is not None,
+                batching=self._batching,
             )
             return await self._target.call(row.inputs, how)
 
@@ -389,5 +398,7 @@ class Known:
     """Position in the log of the last end of each row, by the number of its key."""
     interrupted: set[str] = field(default_factory=set)
     """The keys of the scopes of the rows that were in flight when the process died."""
+    in_batches: set[str] = field(default_factory=set)
+    """Those of them whose last request is in a batch, which gives its answer."""
     children: dict[str, tuple[Sequence[Charge], Sequence[AgentCharges]]] = field(default_factory=dict)
     """The spending of the runs of rows that were in flight, by the id of the run."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import JsonValue
 from typing_extensions import TypeVar
@@ -14,6 +14,9 @@ from fastroai.runtime.facts import Wait
 from fastroai.steps import PipelineConfig
 from fastroai.store.run_store import RunStore
 from fastroai.usage import Quote
+
+if TYPE_CHECKING:
+    from pydantic_ai.capabilities import BatchModelRequests
 
 OutputT_co = TypeVar("OutputT_co", covariant=True)
 
@@ -32,6 +35,8 @@ class RowCall:
     """Whether no process can have begun that run before, so that it is not looked for."""
     is_end_kept: bool = False
     """Whether the caller puts the output or the failure on record."""
+    batching: BatchModelRequests | None = None
+    """The batches in which requests are sent; by default, each is sent by itself."""
 
 
 class RowWaits(Exception):
@@ -73,6 +78,10 @@ class RowTarget(Protocol[OutputT_co]):
     @property
     def config(self) -> PipelineConfig:
         """Settings of runs: the store unless the caller names one, the codec, the durability."""
+        ...
+
+    def check_batches(self) -> None:
+        """Check that the requests of calls can be sent in batches. Raises `ConfigurationError`."""
         ...
 
     def bind(self, values: Mapping[str, object]) -> Mapping[str, Any]:

@@ -204,6 +204,11 @@ class Fact(RunEvent):
     """A word for what the fact is about, and the names of the fields that identify it."""
 
     @property
+    def child_run(self) -> str:
+        """Id of a run of its own that belongs to this run, and is deleted with it; empty without one."""
+        return ""
+
+    @property
     def about(self) -> Key:
         """What the fact is about: all facts about one thing have the same key."""
         what, fields = _identifying(self.identity)
@@ -1304,6 +1309,19 @@ class RequestEnded(Ends):
     @override
     def spending(self) -> RequestRecord:
         return self.record
+
+
+@dataclass(slots=True, kw_only=True)
+class RequestInBatch(PlacedFact, Notes):
+    """A request was sent in a batch. A process that takes the run up collects its answer there."""
+
+    kind: ClassVar[str] = "request_in_batch"
+    says: ClassVar = None
+    holds: ClassVar = "the batch of a request"
+    identity: ClassVar = ("request", "id")
+    id: str
+    pending: Payload[Any]
+    """The response that PydanticAI gives meanwhile, which says where the answer will be."""
 
 
 @dataclass(slots=True, kw_only=True)

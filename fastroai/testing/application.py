@@ -14,10 +14,12 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from fastroai.testing.batches import Batches
 from fastroai.testing.delivery import Chunk, Delivery, body_chunks, garbled
 from fastroai.testing.ledger import Ledger, LedgerEntry
 from fastroai.testing.protocols import WIRES, BadRequestError, Wire
 from fastroai.testing.replies import Fault, Reply, Usage, in_seconds
+from fastroai.testing.requests import JsonObject
 from fastroai.testing.rules import NoReplyError, Rules
 from fastroai.testing.served_answers import Answer, make_answer
 
@@ -25,12 +27,21 @@ logger = logging.getLogger("fastroai.testing")
 
 
 def make_application(
-    rules: Rules, ledger: Ledger, *, latency: float, keep_alive: bool, hang_up: Callable[[Scope], None]
+    rules: Rules,
+    ledger: Ledger,
+    *,
+    latency: float,
+    keep_alive: bool,
+    hang_up: Callable[[Scope], None],
+    holds_batches: Callable[[], bool],
 ) -> Starlette:
-    """Return an application with an endpoint for each protocol. `hang_up` closes a connection."""
+    """Return an application with endpoints for all protocols and batches. `hang_up` closes a connection."""
     endpoints = [_Endpoint(wire, rules, ledger, latency, keep_alive, hang_up) for wire in WIRES]
+    of = {endpoint.wire.name: endpoint.batched for endpoint in endpoints}
+    batches = Batches(of["openai-responses"], of["anthropic"], holds_batches)
+    routes = [Route(endpoint.wire.path, endpoint, methods=["POST"]) for endpoint in endpoints]
     return Starlette(
-        routes=[Route(endpoint.wire.path, endpoint, methods=["POST"]) for endpoint in endpoints],
+        routes=[*routes, *batches.routes()],
         exception_handlers={404: _not_found},
     )
 
@@ -77,13 +88,25 @@ class _Endpoint:
             return  # the request never arrived
         await self._answer(dict(request.headers), raw_body)(scope, receive, send)
 
-    def _answer(self, headers: Mapping[str, str], raw_body: bytes) -> Delivery:
+    def batched(
+        self, headers: Mapping[str, str], raw_body: bytes, batch: str
+    ) -> tuple[int, JsonObject] | None:
+        """Answer a request in a batch: its status and body. `None` if its fault is to give no answer."""
+        delivery = self._answer(headers, raw_body, batch)
+        delivery.on_end(True, False)
+        if delivery.fault is not None and delivery.fault.silent:
+            return None
+        body: JsonObject = json.loads(b"".join(chunk.data for chunk in delivery.chunks))
+        return delivery.status, body
+
+    def _answer(self, headers: Mapping[str, str], raw_body: bytes, batch: str | None = None) -> Delivery:
         """Decide what to send, and put that into the ledger before the first byte is sent."""
         entry = LedgerEntry(
             protocol=self.wire.name,
             request_id=f"req_{uuid4().hex}",
             headers=headers,
             raw_body=raw_body,
+            batch=batch,
             started=datetime.now(UTC),
         )
         if len(raw_body) > MOST_BYTES:

@@ -42,6 +42,8 @@ class LedgerEntry:
     body: JsonObject = field(default_factory=dict)
     """The body of the request; empty if it could not be read. `raw_body` has its bytes."""
     raw_body: bytes
+    batch: str | None = None
+    """The id of the batch that the request was in."""
     started: datetime
     ended: datetime | None = None
     """Time when the answer ended; `None` while it goes on."""

@@ -27,6 +27,8 @@ AnswerT = TypeVar("AnswerT", bound=Answer)
 class ModelServer:
     """A local model server that speaks OpenAI Responses, OpenAI Chat Completions and Anthropic Messages.
 
+    It has the batches of OpenAI Responses and Anthropic Messages, too.
+
     Its answers come from a script, then from rules, then from a default: an echo, or the smallest output that
     fits the demanded schema. Its `ledger` holds every request with its exact usage. Start the server with
     `async with`, `with`, or the pytest fixture `model_server`.
@@ -63,6 +65,8 @@ class ModelServer:
         self._rules = Rules()
         self._running: BackgroundServer | None = None
         self._address: tuple[str, int] | None = None
+        self.holds_batches = False
+        """Whether batches go on, so that their results cannot be read yet. They end at once otherwise."""
         self.ledger = Ledger()
         """The ledger of every request that arrived."""
         if script:
@@ -101,6 +105,7 @@ class ModelServer:
                 latency=self._latency,
                 keep_alive=self._keep_alive,
                 hang_up=hang_up,
+                holds_batches=lambda: self.holds_batches,
             ),
         )
         running.start()
@@ -238,6 +243,7 @@ class ModelServer:
         self._rules.add_faults(count, fault)
 
     def reset(self) -> None:
-        """Forget scripts, rules, pending faults and the ledger."""
+        """Forget scripts, rules, pending faults and the ledger, and let batches end."""
+        self.holds_batches = False
         self._rules.reset()
         self.ledger.clear()

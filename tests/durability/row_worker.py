@@ -1,4 +1,4 @@
-"""A process that maps rows until it is done or kills itself: `kind store url rows at_once seed`."""
+"""A process that maps rows until it is done or kills itself: `kind store url rows at_once seed [batch]`."""
 
 from __future__ import annotations
 
@@ -45,8 +45,12 @@ def rows_for(kind: str, count: int) -> list[Any]:
     return texts if kind != "pipeline" else [{"text": text} for text in texts]
 
 
-async def main(kind: str, store: str, url: str, count: int, at_once: int, seed: int) -> None:
+async def main(
+    kind: str, store: str, url: str, count: int, at_once: int, seed: int, *, in_batches: bool
+) -> None:
     """Map the rows. With a seed, the process kills itself soon after the first end of a row."""
+    from pydantic_ai.capabilities import BatchModelRequests
+
     from fastroai.rows import RowEnded
 
     chance = random.Random(seed)
@@ -60,13 +64,19 @@ async def main(kind: str, store: str, url: str, count: int, at_once: int, seed: 
                 wait = chance.random() * 0.02
                 asyncio.get_running_loop().call_later(wait, os.kill, os.getpid(), signal.SIGKILL)
 
+    batch = BatchModelRequests(max_requests=at_once) if in_batches else False
     table = await target(kind, url).map(
-        rows_for(kind, count), store=store, run_id="rows", concurrency=at_once, on_event=note
+        rows_for(kind, count),
+        store=store,
+        run_id="rows",
+        concurrency=at_once,
+        batch=batch,
+        on_event=note,
     )
     resumed = table.resumed
     print(len(table), table.cost_usd, table.usage.committed_usd, table.ok, resumed, sep="\t", flush=True)
 
 
 if __name__ == "__main__":
-    kind, store, url, *numbers = sys.argv[1:]
-    asyncio.run(main(kind, store, url, *map(int, numbers)))
+    kind, store, url, count, at_once, seed, *more = sys.argv[1:]
+    asyncio.run(main(kind, store, url, int(count), int(at_once), int(seed), in_batches=bool(more)))

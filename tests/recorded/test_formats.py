@@ -36,9 +36,9 @@ FORMATS: Final = (2, FORMAT)
 SINCE: Final = {
     2: frozenset(
         {"agent_call_ended", "budget_refused", "budget_waiting", "call_changed", "call_left_over"}
-        | {"request_waited", "row_started", "row_ended"}
+        | {"request_waited", "request_in_batch", "row_started", "row_ended"}
     ),
-    3: frozenset({"row_started", "row_ended"}),
+    3: frozenset({"request_in_batch", "row_started", "row_ended"}),
 }
 """The kinds of facts that came after the runs of a format were recorded."""
 

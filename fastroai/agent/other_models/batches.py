@@ -15,10 +15,16 @@ from pydantic_ai.messages import ModelResponse
 from pydantic_ai.models import Model
 from pydantic_ai.models.batch import Batch, BatchRequest, BatchResult, EncodedBatchRequest
 
+from fastroai.agent.agent_run import AgentRun
+from fastroai.agent.requests.recorded_requests import KnownResponse, RequestOnRecord
 from fastroai.agent.requests.request_attempt import RequestAttempt
+from fastroai.agent.requests.request_terms import BatchTerms
 from fastroai.errors import ScopeClosedError
-from fastroai.pydantic_ai_private import batch_job_error
+from fastroai.pydantic_ai_private import batch_job_error, id_in_batch
+from fastroai.runtime import Scope
+from fastroai.runtime.budgets.admission import readmit
 from fastroai.tracing import attributes
+from fastroai.usage.bounding.request_bounds import RequestBound
 from fastroai.usage.facts.billing import UNBILLED_IN_BATCHES
 
 
@@ -53,6 +59,25 @@ async def encode(attempt: RequestAttempt, request: BatchRequest) -> MeteredBatch
         encoded=encoded,
         attempt=attempt,
     )
+
+
+def rejoined(
+    scope: Scope, terms: BatchTerms, run: AgentRun | None, on_record: RequestOnRecord, known: KnownResponse
+) -> RequestAttempt:
+    """Return the attempt for a request that an earlier process has sent in a batch, as it is on record.
+
+    Raises:
+        ScopeClosedError: the run has ended.
+    """
+    record = known.sent.record
+    output = None if record.bound_tokens is None else 0  # only the sum is on record
+    bound = RequestBound(input_tokens=record.bound_tokens, output_tokens=output, cost_usd=record.bound_usd)
+    terms = replace(terms, known_bound=bound)
+    attempt = RequestAttempt(scope, terms, run, on_record.used, on_record)
+    attempt.reservation = readmit(scope, terms, known.sent)  # pyright: ignore[reportArgumentType]
+    attempt.job, attempt.lowered_to = id_in_batch(known.response), record.lowered_to
+    attempt.started_at = record.started_at
+    return attempt
 
 
 async def create(model: Model, requests: Sequence[EncodedBatchRequest]) -> Batch:
@@ -127,6 +152,6 @@ def decode(attempt: RequestAttempt, result: BatchResult, request: BatchRequest) 
         attempt.conclude_at_once()
         raise
     attempt.settle(response)
-    attempt.conclude_at_once()
+    attempt.conclude_at_once(response)
     attempt.check_whole_at_once(response)
     return response

@@ -48,6 +48,7 @@ from fastroai.agent.agent_run import AgentRun, agent_run_of
 from fastroai.agent.config import DEFAULT_REQUEST_RETRIES, REQUEST_RETRY_DELAY
 from fastroai.agent.models import ModelCache, note_loop, providers_of, retries_of
 from fastroai.agent.other_models import batches
+from fastroai.agent.other_models.batched import BatchedOnRecord, current_batching
 from fastroai.agent.other_models.unanswered import Unanswered, continued_job, current_plain_run, works_on
 from fastroai.agent.other_models.unmetered import FollowedMethods, refuse_in_runs, refuse_session
 from fastroai.agent.quotes.learned import PastRequests
@@ -62,7 +63,7 @@ from fastroai.agent.requests.run_responses import (
     note_metered,
 )
 from fastroai.errors import BudgetExceeded, CircuitOpenError, ConfigurationError
-from fastroai.pydantic_ai_private import lend_model_to_run, refresh_http_client
+from fastroai.pydantic_ai_private import id_in_batch, is_batched, lend_model_to_run, refresh_http_client
 from fastroai.runtime import (
     NO_RETRIES_USED,
     Retry,
@@ -298,10 +299,15 @@ class Metered(AbstractCapability[Any]):
 
     def get_wrapper_model(self, model: Model) -> Model | None:
         """Meter a model that a hook has put in the place of an already metered one."""
-        if _is_metered(model, MeteredModel) and not _is_metered(model, LentModel):
-            return None
-        metered = self._metered_model(model)
-        return metered if isinstance(metered, MeteredModel) else OwnedModel(metered)
+        metered = model
+        if not _is_metered(model, MeteredModel) or _is_metered(model, LentModel):
+            metered = self._metered_model(model)
+            metered = metered if isinstance(metered, MeteredModel) else OwnedModel(metered)
+        if (batching := current_batching.get()) is not None:
+            metered = batching.get_wrapper_model(metered) or metered
+        if is_batched(metered) and isinstance(of := metered.wrapped, MeteredModel):
+            metered = of.on_record(metered)
+        return None if metered is model else metered
 
     def _metered_model(self, model: Model) -> Model:
         return self._known(model).metered
@@ -703,15 +709,8 @@ class MeteredModel(FollowedMethods, OwnedModel):
             return await self.wrapped.batch_encode(request)
         run = self._run_or(scope)
         if run is not scope:
-            await self.meter.unanswered.leave(run)  # no answer came: it is sent in another batch
-        terms = BatchTerms(
-            self.meter,
-            self.wrapped,
-            request.messages,
-            request.model_settings,
-            request.model_request_parameters,
-            streamed=False,
-        )
+            await self.meter.unanswered.give_up(run)  # no answer came: it is sent in another batch
+        terms = self._in_batch(request.messages, request.model_settings, request.model_request_parameters)
         own_run = self._run(scope)
         self._note_parameters(own_run, request.model_request_parameters)
         on_record = self._on_record(scope, terms)
@@ -721,6 +720,57 @@ class MeteredModel(FollowedMethods, OwnedModel):
         encoded = await batches.encode(attempt, request)
         self.meter.unanswered.keep(attempt, run)
         return encoded
+
+    def _in_batch(
+        self,
+        messages: list[ModelMessage],
+        settings: ModelSettings | None,
+        parameters: ModelRequestParameters,
+    ) -> BatchTerms:
+        return BatchTerms(self.meter, self.wrapped, messages, settings, parameters, streamed=False)
+
+    def on_record(self, batched: Model) -> BatchedOnRecord:
+        """Return a model that batches requests to this one, so that a run on record repeats none of them."""
+        return BatchedOnRecord(batched, self._batched_before, self._note_batch, self._leaves_batch_running)
+
+    async def _batched_before(
+        self,
+        messages: list[ModelMessage],
+        settings: ModelSettings | None,
+        parameters: ModelRequestParameters,
+    ) -> ModelResponse | None:
+        """Return the answer to a request in a batch that is on record, or what says which batch has it.
+
+        The request of such a batch is reserved again. Returns `None` if nothing is on record.
+        """
+        scope = current_scope()
+        terms = self._in_batch(messages, settings, parameters)
+        on_record = None if scope is None else self._on_record(scope, terms)
+        if scope is None or on_record is None or (known := await on_record.replay()) is None:
+            return None
+        run = self._run(scope)
+        self._note_parameters(run, parameters)
+        if not known.is_pending:
+            note_metered(known.response)
+            return self._replayed(known, terms)
+        attempt = batches.rejoined(scope, terms, run, on_record, known)
+        self.meter.unanswered.keep(attempt, self._run_or(scope))
+        return known.response
+
+    async def _note_batch(self, pending: ModelResponse) -> None:
+        """Put on record in which batch a request is, if the response says that it waits in one."""
+        attempt = self._in_batch_of(pending)
+        if attempt is not None and attempt.on_record is not None:
+            await attempt.on_record.sent_in_batch(pending)
+
+    def _leaves_batch_running(self, pending: ModelResponse) -> bool:
+        """Return whether a later process collects the answer to a request in a batch."""
+        attempt = self._in_batch_of(pending)
+        return attempt is not None and attempt.is_collected_later
+
+    def _in_batch_of(self, pending: ModelResponse) -> RequestAttempt | None:
+        scope = current_scope()
+        return None if scope is None else self._waiting(scope, id_in_batch(pending))
 
     async def batch_create(self, requests: Sequence[EncodedBatchRequest]) -> Batch:
         """Send a batch. Its requests may be from many runs, and the task that sends it in none of them."""

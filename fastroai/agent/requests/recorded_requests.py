@@ -45,6 +45,7 @@ from fastroai.runtime.facts import (
     Ends,
     ReplayDiverged,
     RequestEnded,
+    RequestInBatch,
     RequestPlace,
     RequestSent,
     ToolEnded,
@@ -67,6 +68,8 @@ class KnownResponse:
     response: ModelResponse
     sent: ChargeOnRecord
     """The request, perhaps of another agent call, if calls have changed places."""
+    is_pending: bool = False
+    """Whether the answer is still to be collected: the response says in which batch the request is."""
 
 
 @dataclass(slots=True)
@@ -145,6 +148,8 @@ class RequestOnRecord:
     """Attempts at this request that are on record and brought no response."""
     cut_at: int | None = None
     """The `max_tokens` of an answer on record that was cut there, as budgets could pay for no more."""
+    is_in_batch: bool = False
+    """Whether it is on record in which batch the request is."""
     _asked: Asked = None
     _new: NewMessages | None = None
     """The messages that the request adds, until they are on record."""
@@ -200,6 +205,12 @@ class RequestOnRecord:
             response = _message(run, last.response, f"a response in {self.request.place!r}")
             assert isinstance(response, ModelResponse)
             return KnownResponse(response, last)
+        if last.pending is not None and last.ends is None:
+            pending = _message(run, last.pending, f"the batch of a request in {self.request.place!r}")
+            assert isinstance(pending, ModelResponse)
+            assert isinstance(last.begins, RequestSent)
+            self._id, self.is_in_batch = last.begins.id, True
+            return KnownResponse(pending, last, is_pending=True)
         last.mark("retried")  # this run asks again
         for sent in charges:
             if sent.record.was_cut_short:
@@ -251,6 +262,23 @@ class RequestOnRecord:
             self._id = ""  # it was never put on record as sent
             raise
 
+    async def sent_in_batch(self, pending: ModelResponse) -> None:
+        """Put on record in which batch the request is, before anybody waits for its answer.
+
+        `pending` is the response that PydanticAI gives meanwhile.
+        """
+        run = self.log.run
+        if run is None or self.is_in_batch or not self._id or run.journal.has_ended:
+            return
+        self.is_in_batch = True
+        known = seal(_as_json(pending), run.codec)
+        await self.log.commit(RequestInBatch(place=self.request.place, id=self._id, pending=known))
+
+    @property
+    def is_collected_later(self) -> bool:
+        """Whether a process that takes the run up can collect the answer, and nobody cancels the run."""
+        return self.is_in_batch and not self.log.is_cancelling
+
     async def ended(self, record: RequestRecord, response: ModelResponse | None) -> None:
         """Put the end of the request on record.
 
@@ -267,8 +295,13 @@ class RequestOnRecord:
     def _ended(self, record: RequestRecord, response: ModelResponse | None) -> RequestEnded:
         answer: object = None if response is None else _Response(response)
         if response is not None and (run := self.log.run) is not None:
-            answer = seal(ModelMessagesTypeAdapter.dump_python([response], mode="json")[0], run.codec)
+            answer = seal(_as_json(response), run.codec)
         return RequestEnded(id=self._id, record=record, response=answer)
+
+
+def _as_json(response: ModelResponse) -> JsonValue:
+    known: JsonValue = ModelMessagesTypeAdapter.dump_python([response], mode="json")[0]
+    return known
 
 
 @dataclass(frozen=True, slots=True)

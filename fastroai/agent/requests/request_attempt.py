@@ -372,8 +372,14 @@ class RequestAttempt:
             self.charge = self.reservation.charge_unmeasured(record)
         else:
             self.fail_unsent("not sent: its run left it while it waited for a batch")
-        self._note_end()
+        if not self.is_collected_later:
+            self._note_end()
         await self.reservation.conclude()
+
+    @property
+    def is_collected_later(self) -> bool:
+        """Whether the request is in a batch on record, so that a later process collects its answer."""
+        return self.on_record is not None and self.on_record.is_collected_later
 
     def abandon(self, response: ModelResponse, error: BaseException | None) -> None:
         """Charge a stream that ended: its usage if that is complete, else its bound.
@@ -484,16 +490,17 @@ class RequestAttempt:
             record = self._record("unmeasured", error="a request that the model has sent besides another one")
             record_spending(self.scope, self.reservation.bounded(record))
 
-    def conclude_at_once(self) -> None:
-        """Do `conclude` without waiting, and without the response. The scope waits for stores at its end."""
+    def conclude_at_once(self, response: ModelResponse | None = None) -> None:
+        """Do `conclude` without waiting. The scope waits for stores at its end."""
         assert self.reservation is not None
-        self._note_end()
+        self._note_end(response)
         self.scope.on_close(self.reservation.conclude)
 
-    def _note_end(self) -> None:
+    def _note_end(self, response: ModelResponse | None = None) -> None:
         assert self.charge is not None
         if self.on_record is not None:
-            self.on_record.ended_soon(self.charge.record, None)
+            known = None if response is None or self._is_cut_answer(response) else response
+            self.on_record.ended_soon(self.charge.record, known)
 
     def _is_cut_answer(self, response: ModelResponse) -> bool:
         """Return whether a response is only the beginning of an answer."""

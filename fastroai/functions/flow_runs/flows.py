@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import inspect
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import replace
 from functools import cached_property
-from inspect import Parameter
 from types import FunctionType
-from typing import Any, Final, Generic, NotRequired, ParamSpec, overload
+from typing import Any, Final, Generic, ParamSpec, overload
 
 from pydantic import JsonValue
 from typing_extensions import TypeVar
 
-from fastroai.contracts.accepted import Accepted
 from fastroai.contracts.annotations import Annotation
 from fastroai.errors import ConfigurationError, FlowStopped, StepExecutionError, failure_inside
 from fastroai.functions.calling import kept_records
@@ -23,7 +20,9 @@ from fastroai.functions.configuring import configuration, tell_reviewers
 from fastroai.functions.declaring.signature import Signature
 from fastroai.functions.declaring.static_checks import flow_problems
 from fastroai.functions.errors import CompileError
-from fastroai.functions.flow_runs.flow_run import BODY, FlowRun, flow_run_of
+from fastroai.functions.flow_runs.arguments import type_of_arguments, with_defaults
+from fastroai.functions.flow_runs.body import FlowBody
+from fastroai.functions.flow_runs.flow_run import BODY, flow_run_of
 from fastroai.pipelines import Pipeline, PipelineConfig
 from fastroai.pipelines.result import PipelineResult
 from fastroai.records import CallRecord, Duration
@@ -47,7 +46,6 @@ from fastroai.runtime.events import OnEvent, listener_of
 from fastroai.runtime.labels import labels_of
 from fastroai.steps import BaseStep, StepConfig, StepContext
 from fastroai.steps.config import refuse_on_error, with_budget
-from fastroai.steps.context import scope_of
 from fastroai.store.reading.trace import Divergence, RunTrace
 from fastroai.store.run_store import RunStore, RunStoreLike
 from fastroai.store.signals import Signal
@@ -127,10 +125,10 @@ class Flow(FrontDoor[None, Inputs, T], MapsRows[T], Generic[P, T]):
 
     # --- inputs ---
 
-    @property
+    @cached_property
     def input_type(self) -> type:
         """A TypedDict whose fields are the parameters of the function."""
-        return self._front.input_type_with_defaults
+        return type_of_arguments(self.function, self.signature)
 
     def checked_inputs(self, inputs: Mapping[str, object]) -> Mapping[str, object]:
         """Return arguments by name, as pydantic validates them, with defaults.
@@ -139,7 +137,7 @@ class Flow(FrontDoor[None, Inputs, T], MapsRows[T], Generic[P, T]):
             TypeError: an argument is missing or unknown.
             ContractViolation: an argument is not of the type of its parameter.
         """
-        return self._front.checked_inputs(self._front.complete(inputs))
+        return self._front.checked_inputs(with_defaults(self.name, self.function, inputs))
 
     # --- running ---
 
@@ -327,7 +325,7 @@ class Flow(FrontDoor[None, Inputs, T], MapsRows[T], Generic[P, T]):
             definition=self.definition,
             steps={},
             estimate=self.estimate,
-            parameters={name: one.default is Parameter.empty for name, one in parameters.items()},
+            parameters={name: one.default is inspect.Parameter.empty for name, one in parameters.items()},
         )
 
     # --- as a step ---
@@ -380,7 +378,8 @@ class _Front(Pipeline[Any, Any, Any]):
 
     def __init__(self, flow: Flow[Any, Any], config: PipelineConfig) -> None:
         accepts = {name: one.annotation for name, one in flow.signature.parameters.items()}
-        super().__init__(flow.name, {BODY: _Body(flow)}, config=config, accepts=accepts)
+        body = FlowBody(flow.name, flow.function, flow.signature, lambda: flow.config.max_concurrency)
+        super().__init__(flow.name, {BODY: body}, config=config, accepts=accepts)
         self._flow = flow
 
     @cached_property
@@ -390,7 +389,8 @@ class _Front(Pipeline[Any, Any, Any]):
 
     def completed(self, request: RunRequest[Any]) -> RunRequest[Any]:
         """Return a request with all arguments, and with what tells the run from others around it."""
-        inputs, around = self.complete(request.inputs), current_scope()
+        inputs = with_defaults(self.name, self._flow.function, request.inputs)
+        around = current_scope()
         key = "" if around is None else self._flow.signature.inputs_hash(inputs)
         return replace(request, inputs=inputs, key=key, is_step=flow_run_of(around) is not None)
 
@@ -429,37 +429,6 @@ class _Front(Pipeline[Any, Any, Any]):
             raise failure_inside(error) from error.original_error.__cause__
         return run.result()
 
-    @cached_property
-    def input_type_with_defaults(self) -> type:
-        """The arguments as a TypedDict, in which those with defaults may be missing."""
-        parameters = inspect.signature(self._flow.function).parameters
-        may_be_missing = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
-        types: dict[str, Any] = {
-            name: declared.annotation
-            if parameters[name].default is Parameter.empty and parameters[name].kind not in may_be_missing
-            else NotRequired[declared.annotation]
-            for name, declared in self._flow.signature.parameters.items()
-        }
-        declared = Accepted(types).declared
-        assert declared is not None
-        return declared
-
-    def complete(self, inputs: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Return arguments by name, with defaults for missing ones. Raises `TypeError`."""
-        known = dict(inputs or {})
-        parameters = inspect.signature(self._flow.function).parameters
-        if unknown := known.keys() - parameters.keys():
-            raise TypeError(f"{self.name}() got an unexpected keyword argument {min(unknown)!r}")
-        for name, parameter in parameters.items():
-            if name not in known:
-                if parameter.kind is parameter.VAR_POSITIONAL or parameter.kind is parameter.VAR_KEYWORD:
-                    known[name] = () if parameter.kind is parameter.VAR_POSITIONAL else {}
-                elif parameter.default is parameter.empty:
-                    raise TypeError(f"{self.name}() missing a required argument: {name!r}")
-                else:
-                    known[name] = parameter.default
-        return known
-
     def _keeper(self, store: RunStore) -> RunKeeper:
         return replace(super()._keeper(store), kind="flow")
 
@@ -470,39 +439,6 @@ class _Front(Pipeline[Any, Any, Any]):
     def heed(self, run_id: str | None, signal: Signal) -> bool:
         """Pass a signal to one run of this process, or to all. Return whether there is such a run."""
         return self._heed(run_id, signal)
-
-
-class _Body(BaseStep[Any, Any]):
-    """The body of a flow."""
-
-    opens_span = False
-    goes_on = True
-    checks_output_itself = True
-
-    def __init__(self, flow: Flow[Any, Any]) -> None:
-        self._flow = flow
-
-    def inferred_output(self) -> Annotation | None:
-        """Return the annotated result type of the function."""
-        return self._flow.signature.returns.annotation
-
-    async def estimate(self, context: StepContext[Any]) -> Quote:
-        """Return an unknown quote, because the body may call anything."""
-        return Quote.unknown("its body is code, which may call anything; give it a budget: @flow(budget=...)")
-
-    async def execute(self, context: StepContext[Any]) -> Any:
-        """Call the function, and compare its calls with the record."""
-        scope, signature = scope_of(context), self._flow.signature
-        bound = inspect.BoundArguments(
-            inspect.signature(self._flow.function),
-            {**context.inputs},
-        )
-        at_once = self._flow.config.max_concurrency
-        scope.calls_at_once = None if at_once is None else asyncio.Semaphore(at_once)
-        flow_run = FlowRun(self._flow.name, self._flow.signature, scope)
-        scope.flow_run = flow_run
-        with flow_run.following(scope):
-            return signature.check_output(await self._flow.function(*bound.args, **bound.kwargs))
 
 
 class _FlowDecorator:

@@ -15,12 +15,13 @@ from typing import Final
 from fastroai.errors import BudgetExceeded, ScopeClosedError, UnpricedModelError
 from fastroai.records import RequestRecord, Unbounded
 from fastroai.runtime.budgets.at_limits import share
+from fastroai.runtime.budgets.in_flight import Charge
 from fastroai.runtime.budgets.in_line import InLine, open_accounts
 from fastroai.runtime.budgets.ledger import NOTHING, Account, Amounts, Claim, Hold, wake
 from fastroai.runtime.budgets.reservation import Reservation, holds_around, note_spending, to_warn_of
 from fastroai.runtime.budgets.shared_reservation import booked_usd
 from fastroai.runtime.budgets.stops import is_strict, refused
-from fastroai.runtime.budgets.terms import TermsT
+from fastroai.runtime.budgets.terms import TermsT, amounts_of
 from fastroai.runtime.concurrency.flow import Flow, current_flow, read_around
 from fastroai.runtime.scope import Scope
 
@@ -54,6 +55,28 @@ async def admit(scope: Scope, terms: TermsT) -> Reservation[TermsT]:
     else:
         reservation = await _reserved(scope, open_accounts(scope), terms, flow)
     if not reservation.take_off():  # the run ended while the request waited
+        reservation.give_back()
+        raise ScopeClosedError(scope.path)
+    return reservation
+
+
+def readmit(scope: Scope, terms: TermsT, charge: Charge) -> Reservation[TermsT]:
+    """Reserve the bound of a request that an earlier process has sent, in place of the charge for it.
+
+    Spend limits have counted the request when that process died, and do not learn its cost.
+
+    Raises:
+        ScopeClosedError: the run has ended.
+    """
+    accounts = open_accounts(scope)
+    hold = Hold(accounts, amounts_of(terms, accounts))
+    reservation = Reservation(scope, terms, hold, None)
+    with scope.tree.lock:
+        for each in scope.lineage():
+            each.spending.take_back(charge)
+        if hold.ledger is not None:
+            hold.ledger.hold(hold)
+    if not reservation.take_off():
         reservation.give_back()
         raise ScopeClosedError(scope.path)
     return reservation

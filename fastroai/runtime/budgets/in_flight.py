@@ -109,9 +109,19 @@ class Spending:
         self.usage.add(charge.record)
         self.charges.append(charge)
 
+    def take_back(self, charge: Charge) -> None:
+        """Stop counting a request of an earlier process, which is in flight again."""
+        if charge not in self.charges:  # a run around this one has read the log by itself
+            same = (one for one in self.charges if one.record == charge.record)
+            if (found := next(same, None)) is None:
+                return
+            charge = found
+        self.charges.remove(charge)
+        self.usage.take_back(charge.record)
+
     def forget(self) -> None:
-        """Keep only the sums of requests that have ended, for a scope whose single requests are not read."""
-        self.charges.clear()
+        """Keep only the sums of what is known, for a scope whose single requests are not read."""
+        self.charges[:] = [charge for charge in self.charges if charge.record.outcome == "unmeasured"]
         self._agent_calls.clear()
 
     def count_agent_calls(self, calls: Sequence[AgentCharges]) -> None:

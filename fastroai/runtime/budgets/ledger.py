@@ -505,6 +505,13 @@ class Ledger:
             return []
         return [changed for changed in self.review() if changed is not claim]
 
+    def hold(self, hold: Hold) -> None:
+        """Reserve the amounts of a request that was sent already, whether or not there is room."""
+        self._open[hold] = None
+        for account in hold.accounts:
+            account.contenders += 1
+            account.reserve(hold.asked_of(account))
+
     def amend(
         self, claim: Claim, amounts: Amounts, fitting: Callable[[Room], Amounts] | None = None
     ) -> list[Claim]:

@@ -22,6 +22,7 @@ from fastroai.runtime.options import check_count
 from fastroai.store.backends.adapter import adapt_run_store
 from fastroai.store.clock import ago
 from fastroai.store.open_questions import Question, asked_at
+from fastroai.store.reading.child_runs import child_runs
 from fastroai.store.reading.index import PREFIX as INDEX
 from fastroai.store.reading.index import (
     Indexed,
@@ -425,6 +426,8 @@ class RunHistory:
     async def delete(self, run_id: str, *, force: bool = False) -> None:
         """Delete a run. If this is interrupted, the run is either as it was, or gone.
 
+        With a run of rows, the runs of its rows are deleted, before it is.
+
         Args:
             run_id: The run.
             force: Delete also a run that a process is running, or whose record cannot be read. The process
@@ -452,6 +455,7 @@ class RunHistory:
             if not force:
                 found.check_not_running()
             epoch = found.header.epoch
+            await self._delete_children(found.header, force=force)
             if await self._delete_found(found):
                 return  # otherwise somebody has written: look again
         reason = f"the header of run {run_id!r} changes faster than it can be read"
@@ -573,6 +577,17 @@ class RunHistory:
         return replace(summary, error=f"{error_type}{colon}{masked(unseal_text(message, self._codec))}")
 
     # --- forgetting ---
+
+    async def _delete_children(self, header: RunHeader, *, force: bool) -> None:
+        children: Sequence[str] = ()
+        try:
+            children = await child_runs(self._store, header)
+        except UNREADABLE:
+            if not force:
+                raise
+        for child in children:
+            with suppress(RunNotFound):
+                await self.delete(child, force=force)
 
     async def _delete_found(self, found: FoundHeader) -> bool:
         """Delete a run, unless its header was written since it was found. Return whether the run is gone."""

@@ -32,7 +32,7 @@ _TAKEN_OVER: Final = (
 class ChargeOnRecord(Charge):
     """The charge of a request or of other spending: unmeasured, with bounds, until the end is on record."""
 
-    __slots__ = ("asks", "begins", "ends", "position", "was_taken")
+    __slots__ = ("asks", "begins", "ends", "pending", "position", "was_taken")
 
     def __init__(self, begins: facts.Begins, record: RequestRecord, position: int) -> None:
         """Charge what begins at a position in the log."""
@@ -41,6 +41,8 @@ class ChargeOnRecord(Charge):
         self.ends: facts.Ends | None = None
         self.asks: facts.Asks | None = None
         """What the agent call asked for that sent this request; `None` if that is not on record."""
+        self.pending: Any = None
+        """What says where the answer of a request in a batch will be."""
         self.was_taken = False
         """Whether the resumed run has made this request again."""
 
@@ -82,6 +84,10 @@ class ChargesOnRecord:
         if isinstance(entry, facts.Ends):
             charge.ends = entry
         return begun
+
+    def note_batch(self, entry: facts.RequestInBatch) -> None:
+        """Note that a request is in a batch. Raises `KeyError` for one that never began."""
+        self._last[entry.about].pending = entry.pending
 
 
 class Memo:
@@ -173,6 +179,8 @@ class Memo:
                 charge = self._charges.read(entry, entry.spending, len(self.entries))
                 if charge is not None:
                     self._spend(charge)
+            case facts.RequestInBatch():
+                self._charges.note_batch(entry)
             case facts.StepStarted() if entry.part.place:
                 self._about["in", attempt_around(entry.part.place) or ""].append(entry)
             case facts.CallEnded():

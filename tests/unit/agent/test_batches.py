@@ -19,7 +19,8 @@ from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.models.batch import BatchRequest, EncodedBatchRequest
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.output import PendingModelResponse
-from support.interruptions import entries_of, go_on, interrupt, nth
+from support import stored_runs
+from support.interruptions import assert_the_sum_of_the_log, go_on, interrupt, nth
 from support.jobs import JobProvider
 from support.patience import PATIENCE
 
@@ -29,17 +30,17 @@ from fastroai import (
     CostBudgetExceeded,
     FastroAgent,
     Pipeline,
+    RunHistory,
     SpendLimit,
     StepContext,
     budget_scope,
     step,
 )
 from fastroai.agent import Metered
-from fastroai.errors import RequestBudgetExceeded, UnmeteredRequestError
+from fastroai.errors import RequestBudgetExceeded, RunNotFound, UnmeteredRequestError
 from fastroai.runtime import Scope
 from fastroai.runtime.facts import (
-    RequestEnded,
-    RequestSent,
+    RequestInBatch,
     StepFinished,
 )
 from fastroai.store import MemoryRunStore
@@ -349,16 +350,98 @@ def alone(execute: Any) -> Pipeline[Any, Any]:
     return Pipeline("p", {"alone": step(execute)})
 
 
-async def test_a_batch_of_which_nothing_was_heard_counts_at_its_bound() -> None:
-    provider, store = JobProvider(), MemoryRunStore()
-
+def talking(provider: JobProvider) -> Pipeline[Any, Any]:
     async def talk(ctx: StepContext[None]) -> str:
         return (await ctx.run(batching_agent(provider), "?")).output
 
-    await interrupt(alone(talk), store, nth(StepFinished), written=False)
-    entries = [entry for entry in await entries_of(store) if isinstance(entry, RequestSent | RequestEnded)]
-    assert [type(entry).__name__ for entry in entries] == ["RequestSent"] or len(entries) == 2
-    result = await go_on(alone(talk), store)
+    return alone(talk)
+
+
+@pytest.mark.parametrize("is_ready", [True, False], ids=["the batch has ended", "the batch goes on"])
+async def test_a_batch_on_record_is_collected_when_the_run_is_resumed(is_ready: bool) -> None:
+    provider, store = JobProvider(held=asyncio.Event()), MemoryRunStore()
+    assert provider.held is not None
+    await interrupt(talking(provider), store, nth(RequestInBatch), written=True)
+    if is_ready:
+        provider.held.set()
+    going = asyncio.create_task(go_on(talking(provider), store))
+    await asyncio.sleep(0.05)
+    provider.held.set()
+    result = await going
+    assert result.output == "answer"
+    assert (len(provider.batches), provider.cancelled) == (1, [])
+    assert result.usage.total.request_count == len(provider.of("batch")) == 1
+    assert result.usage.total.cost_usd == provider.billed_usd == Decimal("0.00000975")
+    assert result.usage.total.cost_complete
+    await assert_the_sum_of_the_log(result, store)
+
+
+async def test_the_bound_of_a_batch_on_record_stays_reserved() -> None:
+    provider, store = JobProvider(held=asyncio.Event()), MemoryRunStore()
+    assert provider.held is not None
+    await interrupt(talking(provider), store, nth(RequestInBatch), written=True)
+    provider.held.set()
+    result = await go_on(talking(provider), store, budget=Budget(requests=1))
+    assert (result.output, len(provider.batches)) == ("answer", 1)
+
+
+async def test_a_result_on_record_is_not_asked_for_again() -> None:
+    provider, store = JobProvider(), MemoryRunStore()
+    await interrupt(talking(provider), store, nth(StepFinished), written=False)
+    result = await go_on(talking(provider), store)
+    assert (result.output, len(provider.batches)) == ("answer", 1)
+    assert result.usage.total.cost_usd == provider.billed_usd
+    assert result.usage.total.request_count == 1
+
+
+async def test_a_batch_that_was_sent_when_the_process_died_counts_at_its_bound() -> None:
+    provider, store = JobProvider(), MemoryRunStore()
+    await interrupt(talking(provider), store, nth(RequestInBatch), written=False)
+    result = await go_on(talking(provider), store)
     assert result.output == "answer"
     assert result.usage.total.request_count == len(provider.of("batch")) == 2
-    assert result.usage.total.committed_usd >= provider.billed_usd
+    assert result.usage.total.cost_usd < provider.billed_usd <= result.usage.total.committed_usd
+    await assert_the_sum_of_the_log(result, store)
+
+
+async def test_a_batch_on_record_that_ran_nothing_is_sent_again() -> None:
+    provider, store = JobProvider(outcome=lambda body: "expired"), MemoryRunStore()
+    await interrupt(talking(provider), store, nth(RequestInBatch), written=True)
+
+    async def talk(ctx: StepContext[None]) -> str:
+        provider.outcome = lambda body: "succeeded"
+        agent = batching_agent(provider, capabilities=[batching(max_resubmissions=1)])
+        return (await ctx.run(agent, "?")).output
+
+    result = await go_on(alone(talk), store)
+    assert (result.output, len(provider.batches)) == ("answer", 2)
+    assert (result.usage.total.request_count, result.usage.total.failed_requests) == (1, 1)
+    assert result.usage.total.cost_usd == provider.billed_usd
+    await assert_the_sum_of_the_log(result, store)
+
+
+async def test_an_interrupt_leaves_a_batch_on_record_running_and_a_cancellation_does_not() -> None:
+    provider, store = JobProvider(held=asyncio.Event()), MemoryRunStore()
+    assert provider.held is not None
+    for run_id in ("interrupted", "cancelled"):
+        running = asyncio.create_task(talking(provider).execute(None, run_id=run_id, store=store))
+        while not any(isinstance(one, RequestInBatch) for one in await logged_in(store, run_id)):
+            await asyncio.sleep(0.001)
+        if run_id == "cancelled":
+            await RunHistory(store).cancel(run_id)
+        else:
+            running.cancel()
+        await asyncio.wait([running])
+    provider.held.set()
+    result = await talking(provider).resume("interrupted", store=store)
+    assert result.usage.total.cost_usd == Decimal("0.00000975")
+    assert result.usage.total.cost_complete
+    assert (len(provider.batches), len(provider.cancelled)) == (2, 1)
+
+
+async def logged_in(store: Any, run_id: str) -> list[Any]:
+    """The facts of a run, which may not have begun."""
+    try:
+        return list(await stored_runs.entries_of(store, run_id))
+    except RunNotFound:
+        return []

@@ -9,18 +9,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.interruptions import DyingStore, nth
 from support.typed_functions import Sentiment, listed_costs, sentiment
 
 from fastroai import Budget, Pipeline, StepContext, flow, step
-from fastroai.agent import FastroAgent
-from fastroai.errors import CallChangedError, ConfigurationError, CostBudgetExceeded, RunExists
-from fastroai.functions import compute, infer, parallel
+from fastroai.agent import AskPeople, FastroAgent
+from fastroai.errors import (
+    CallChangedError,
+    ConfigurationError,
+    CostBudgetExceeded,
+    FlowStopped,
+    RunExists,
+    RunStoreUnavailable,
+)
+from fastroai.functions import HumanReviewContext, await_human, compute, infer, parallel
 from fastroai.graphs import Graph
+from fastroai.human import Inbox
 from fastroai.pipelines import Progress
 from fastroai.rows import RowEnded, RowFailed, RowGivenBack, RowTable
 from fastroai.runtime import budget_scope
+from fastroai.runtime.facts import ToolEnded
 from fastroai.store import MemoryRunStore, RunHistory, SQLiteRunStore
-from fastroai.testing import Fault, ModelServer, Reply
+from fastroai.store.record.headers import keys_with
+from fastroai.testing import Fault, ModelServer, Reply, ToolCall
 
 MODEL = "openai:gpt-5-mini"
 
@@ -155,8 +166,9 @@ class TestBadRows:
         assert len(model_server.ledger.entries) == 2
 
     async def test_many_failing_rows_are_all_told(self, classify: Any, model_server: ModelServer) -> None:
-        table = await classify.map([{"txt": "x"}] * 500, store=MemoryRunStore())
-        assert len(table.failed) == 500
+        table = await classify.map([{"txt": "x"}] * 10_000)
+        assert len(table.failed) == 10_000
+        assert all("no column 'text'" in row.error for row in table.failed[::1000])
         assert not model_server.ledger.entries
 
 
@@ -324,6 +336,28 @@ class TestResuming:
         assert table.resumed is not None
         assert (table.resumed.finished, table.resumed.failed) == (1, 1)
 
+    async def test_a_row_that_was_between_two_requests_keeps_what_it_has(
+        self, model_server: ModelServer
+    ) -> None:
+        model_server.rule(lambda request: bool(request.tool_results), Reply(text="done"))
+        model_server.rule(None, Reply(tool_calls=[ToolCall("look_up", {"name": "it"})]))
+        agent, calls = FastroAgent(model_server.model(MODEL), name="agent"), 0
+
+        @agent.agent.tool_plain
+        async def look_up(name: str) -> str:
+            nonlocal calls
+            calls += 1
+            return name
+
+        store = MemoryRunStore()
+        with pytest.raises(RunStoreUnavailable):
+            await agent.map(["one"], store=DyingStore(store, nth(ToolEnded), written=True), run_id="r")
+        table = await agent.map(["one"], store=store, run_id="r")
+        assert (table.outputs, calls) == (["done"], 1)
+        assert len(model_server.ledger.entries) == table.usage.request_count == 2
+        assert table.cost_usd == table[0].cost_usd == listed_costs(model_server)
+        assert table.usage.cost_complete
+
     @pytest.mark.parametrize("on_changed", ["ask", "keep"])
     async def test_rows_whose_question_has_changed_are_asked_anew_or_kept(
         self, model_server: ModelServer, on_changed: Any
@@ -450,8 +484,6 @@ class TestRunsOfRows:
         assert table.cost_usd == listed_costs(model_server)
 
     async def test_a_row_that_waits_for_a_person_pauses_the_run_at_its_end(self) -> None:
-        from fastroai.human import Inbox
-
         @step
         async def asks(ctx: StepContext[Any]) -> str:
             if ctx.get_input("text") == "hard":
@@ -469,6 +501,82 @@ class TestRunsOfRows:
         table = await pipeline.map(rows, store=store, run_id="r")
         assert table.outputs == ["easy", "a mystery"]
         assert table.status == "finished"
+
+    async def test_a_deleted_run_takes_the_runs_of_its_rows_with_it(self) -> None:
+        @step
+        async def first(ctx: StepContext[Any]) -> str:
+            return ctx.get_input("text", str)
+
+        store = MemoryRunStore()
+        pipeline, history = Pipeline("one", {"first": first}), RunHistory(store)
+        await pipeline.execute({"text": "another"}, store=store, run_id="another")
+        await pipeline.map([{"text": "a"}, {"text": "b"}], store=store, run_id="r")
+        assert len(await history.list()) == 4
+        await history.delete("r")
+        assert [run.run_id for run in await history.list()] == ["another"]
+        assert not [key async for key in keys_with(store, "") if "-row-" in key.key]
+
+
+class TestPeople:
+    """Questions of rows that are no runs are in the record of the run of rows."""
+
+    @pytest.fixture
+    def clerk(self, model_server: ModelServer) -> FastroAgent[Any, str]:
+        model_server.rule(lambda request: bool(request.tool_results), Reply(text="done"))
+        model_server.rule(None, Reply(tool_calls=[ToolCall("pay", {"usd": 5})]))
+        agent = FastroAgent(model_server.model(MODEL), name="clerk", capabilities=[AskPeople()])
+
+        @agent.agent.tool_plain(requires_approval=True)
+        async def pay(usd: int) -> str:
+            return f"paid {usd}"
+
+        return agent
+
+    async def test_calls_of_tools_that_wait_for_approval(
+        self, clerk: FastroAgent[Any, str], model_server: ModelServer
+    ) -> None:
+        store = MemoryRunStore()
+        inbox = Inbox(store)
+        table = await clerk.map(["one", "two"], store=store, run_id="r")
+        assert (table.status, len(table), len(table.waiting)) == ("paused", 0, 2)
+        first, second = await inbox.list(run_id="r")
+        await inbox.answer(first.id, True)
+        table = await clerk.map(["one", "two"], store=store, run_id="r")
+        assert (table.status, len(table), len(table.waiting)) == ("paused", 1, 1)
+        assert [one.id for one in await inbox.list(run_id="r")] == [second.id]
+        await inbox.answer(second.id, True)
+        table = await clerk.map(["one", "two"], store=store, run_id="r")
+        assert table.outputs == ["done", "done"]
+        assert len(model_server.ledger.entries) == 4
+        assert table.cost_usd == listed_costs(model_server)
+
+    async def test_a_flow_around_waits_with_its_rows(
+        self, clerk: FastroAgent[Any, str], model_server: ModelServer
+    ) -> None:
+        store = MemoryRunStore()
+
+        @flow
+        async def pays(texts: list[str]) -> list[str | None]:
+            return (await clerk.map(texts)).outputs
+
+        with pytest.raises(FlowStopped) as stopped:
+            await pays.run(["one", "two"], store=store, run_id="r")
+        assert stopped.value.status == "paused"
+        for question in await Inbox(store).list(run_id="r"):
+            await Inbox(store).answer(question.id, True)
+        assert await pays.resume("r", store=store) == ["done", "done"]
+        assert len(model_server.ledger.entries) == 4
+
+    async def test_a_function_with_a_body_that_asks(self) -> None:
+        @compute
+        async def decide(text: str) -> bool:
+            return (await await_human(HumanReviewContext(question=text), bool)).value
+
+        store = MemoryRunStore()
+        await decide.map(["one", "two"], store=store, run_id="r")
+        for question in await Inbox(store).list(run_id="r"):
+            await Inbox(store).answer(question.id, question.question == "one")
+        assert (await decide.map(["one", "two"], store=store, run_id="r")).outputs == [True, False]
 
 
 class TestInsideOfOthers:

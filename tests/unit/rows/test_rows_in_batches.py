@@ -1,0 +1,218 @@
+"""Rows whose requests are sent in batches: at their price, and collected by whoever continues the run."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from durability.row_worker import rows_for, target
+from pydantic_ai import RunContext
+from pydantic_ai.capabilities import BatchModelRequests
+from pydantic_ai.models.fallback import FallbackModel
+from support.patience import PATIENCE
+from support.stored_runs import entries_of
+from support.typed_functions import Sentiment, listed_costs, sentiment
+
+from fastroai import Budget, Pipeline, StepContext, flow, step
+from fastroai.agent import FastroAgent
+from fastroai.errors import ConfigurationError, RunNotFound
+from fastroai.functions import compute, infer
+from fastroai.rows import RowTable
+from fastroai.runtime.facts import RequestInBatch
+from fastroai.store import MemoryRunStore, RunHistory, SQLiteRunStore
+from fastroai.testing import Fault, ModelServer, Reply, ToolCall, Usage
+
+WORKER = Path(__file__).parents[2] / "durability" / "row_worker.py"
+
+
+def batches(max_requests: int = 3, **options: Any) -> BatchModelRequests:
+    """Batches that are sent and asked about at once."""
+    soon = timedelta(milliseconds=10)
+    options = {"max_wait": timedelta(milliseconds=50), "max_resubmissions": 0, **options}
+    return BatchModelRequests(
+        max_requests=max_requests, poll_interval=soon, max_poll_interval=soon, **options
+    )
+
+
+def classifier(server: ModelServer, model: str = "openai:gpt-5-mini", **options: Any) -> Any:
+    @infer(intent="Classify the text", model=server.model(model), **options)
+    async def classify(text: str) -> Sentiment:
+        raise NotImplementedError
+
+    return classify
+
+
+def sizes(server: ModelServer) -> list[int]:
+    """How many requests each batch had."""
+    names = [entry.batch for entry in server.ledger.entries]
+    return [names.count(name) for name in dict.fromkeys(names)]
+
+
+async def in_batches(store: Any, count: int, run_id: str = "r") -> None:
+    """Wait until it is on record of so many requests in which batch they are."""
+    for _ in range(int(PATIENCE * 100)):
+        try:
+            entries = await entries_of(store, run_id)
+        except RunNotFound:
+            entries = []
+        if sum(isinstance(entry, RequestInBatch) for entry in entries) == count:
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("the requests are not on record")
+
+
+@pytest.mark.parametrize("model", ["openai:gpt-5-mini", "anthropic:claude-haiku-4-5"])
+async def test_rows_go_out_in_batches_at_half_the_price(model_server: ModelServer, model: str) -> None:
+    model_server.rule(None, sentiment())
+    table = await classifier(model_server, model).map([f"text {n}" for n in range(7)], batch=batches())
+    assert table.ok
+    assert [row.inputs["text"] for row in table] == [f"text {n}" for n in range(7)]
+    assert sizes(model_server) == [3, 3, 1]
+    assert table.cost_usd == listed_costs(model_server) / 2 > 0
+    assert table.usage.cost_complete
+    assert {row.cost_usd for row in table} == {table.cost_usd / 7}
+
+
+async def test_an_agent_with_tools_sends_a_batch_for_each_of_its_turns(model_server: ModelServer) -> None:
+    agent = FastroAgent(model_server.model("openai:gpt-5-mini"), name="agent", max_tokens=100)
+
+    @agent.agent.tool
+    async def look_up(ctx: RunContext[object], name: str) -> str:
+        return f"{name} is here"
+
+    model_server.rule(lambda request: bool(request.tool_results), Reply(text="found"))
+    model_server.rule(None, Reply(tool_calls=[ToolCall("look_up", {"name": "it"})]))
+    table = await agent.map(["one", "two"], batch=batches(2))
+    assert table.outputs == ["found", "found"]
+    assert sizes(model_server) == [2, 2]
+    assert table.cost_usd == listed_costs(model_server) / 2
+
+
+@pytest.mark.parametrize("kind", ["function", "agent"])
+@pytest.mark.slow
+async def test_batches_are_collected_after_the_process_that_sent_them_was_killed(
+    model_server: ModelServer, tmp_path: Path, kind: str
+) -> None:
+    model_server.rule(None, Reply(text="fine", usage=Usage(100, 20)))
+    model_server.holds_batches = True
+    store = SQLiteRunStore(tmp_path / "rows.db")
+    command = [sys.executable, str(WORKER), kind, str(tmp_path / "rows.db"), model_server.openai_url]
+    worker = await asyncio.create_subprocess_exec(*command, "12", "5", "-1", "batch")
+    await in_batches(store, 5, "rows")
+    worker.send_signal(signal.SIGKILL)
+    assert await worker.wait() == -9
+    model_server.holds_batches = False
+    rows: RowTable[str] = await target(kind, model_server.openai_url).map(
+        rows_for(kind, 12), store=store, run_id="rows", concurrency=5, batch=batches(5)
+    )
+    assert rows.outputs == ["fine"] * 12
+    assert rows.resumed is not None
+    assert (len(rows.resumed.collected), rows.resumed.new, rows.resumed.interrupted) == (5, 12, ())
+    assert len(model_server.ledger.entries) == rows.usage.request_count == 12
+    assert rows.cost_usd == listed_costs(model_server) / 2
+    assert rows.usage.cost_complete
+    assert sum((row.cost_usd for row in rows), Decimal(0)) == rows.cost_usd
+
+
+@pytest.mark.parametrize("how", ["pause", "interrupt"])
+async def test_a_run_that_is_let_go_while_it_waits_collects_its_batches_later(
+    model_server: ModelServer, how: str
+) -> None:
+    model_server.rule(None, sentiment())
+    model_server.holds_batches = True
+    classify, store = classifier(model_server), MemoryRunStore()
+    rows = [f"text {number}" for number in range(6)]
+    budget = Budget(requests=6)
+    going = asyncio.create_task(
+        classify.map(rows, batch=batches(), store=store, run_id="r", budget=budget, concurrency=6)
+    )
+    await in_batches(store, 6)
+    if how == "pause":
+        await RunHistory(store).pause("r")
+        assert ((await going).status, len(await going)) == ("paused", 0)
+    else:
+        going.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await going
+    model_server.holds_batches = False
+    table = await classify.map(rows, batch=batches(), store=store, run_id="r", budget=budget, concurrency=6)
+    assert table.ok
+    assert table.resumed is not None
+    assert len(table.resumed.collected) == 6
+    assert table.usage.request_count == len(model_server.ledger.entries) == 6
+    assert table.cost_usd == listed_costs(model_server) / 2
+    assert (await RunHistory(store).list())[0].cost_usd == table.cost_usd
+
+
+async def test_rows_that_fail_in_a_batch_or_never_run_are_lines_of_the_table(
+    model_server: ModelServer,
+) -> None:
+    model_server.rule(lambda request: "bad" in request.prompt, Reply(fault=Fault.status(400)))
+    model_server.rule(lambda request: "late" in request.prompt, Reply(fault=Fault.disconnect()))
+    model_server.rule(None, sentiment())
+    table = await classifier(model_server).map(["good", "bad", "late"], batch=batches())
+    assert [row.ok for row in table] == [True, False, False]
+    assert "status_code: 400" in table[1].error
+    assert "was expired before the model ran it" in table[2].error
+    assert (table[1].cost_usd, table[2].cost_usd) == (0, 0)
+    assert (table.usage.failed_requests, table.usage.cost_complete) == (2, True)
+
+
+async def test_budgets_hold_before_a_batch_is_sent(model_server: ModelServer) -> None:
+    model_server.rule(None, sentiment())
+    table = await classifier(model_server).map(
+        [f"text {n}" for n in range(9)], batch=batches(9), budget=Budget(requests=4)
+    )
+    assert (table.reason_code, len(table)) == ("budget_exceeded", 4)
+    assert len(model_server.ledger.entries) == 4
+    table = await classifier(model_server).map(["text"], batch=batches(), budget=Budget(usd="0.000001"))
+    assert (table.reason_code, len(table)) == ("budget_exceeded", 0)
+    assert len(model_server.ledger.entries) == 4
+
+
+async def test_what_has_no_batches_is_refused_before_anything_is_sent(model_server: ModelServer) -> None:
+    @compute
+    async def upper(text: str) -> str:
+        return text.upper()
+
+    @step
+    async def first(ctx: StepContext[Any]) -> str:
+        return "x"
+
+    chat, answers = model_server.model("openai-chat:gpt-5-mini"), model_server.model("openai:gpt-5-mini")
+    for one in (chat, FallbackModel(answers, chat)):
+        with pytest.raises(ConfigurationError, match="a model with a batch API for 'agent'"):
+            await FastroAgent(one, name="agent").map(["one"], batch=True)
+    with pytest.raises(ConfigurationError, match="'upper' has a body"):
+        await upper.map(["one"], batch=True)
+    with pytest.raises(ConfigurationError, match=r"'p' is a pipeline.*capabilities=\[BatchModelRequests"):
+        await Pipeline("p", {"first": first}).map([{}], batch=True)
+    with pytest.raises(ConfigurationError, match="True, False or a BatchModelRequests"):
+        await classifier(model_server).map(["one"], batch=5)
+    assert not model_server.ledger.entries
+
+
+async def test_inside_of_a_flow_that_is_resumed_batches_are_collected(model_server: ModelServer) -> None:
+    model_server.rule(None, sentiment())
+    model_server.holds_batches = True
+    classify, store = classifier(model_server), MemoryRunStore()
+
+    @flow
+    async def labels(texts: list[str]) -> list[str]:
+        table: RowTable[Sentiment] = await classify.map(texts, batch=batches())
+        return [row.output.label for row in table if row.output is not None]
+
+    going = asyncio.create_task(labels.run(["one", "two", "three"], run_id="r", store=store))
+    await in_batches(store, 3)
+    going.cancel()
+    await asyncio.wait([going])
+    model_server.holds_batches = False
+    assert await labels.resume("r", store=store) == ["positive"] * 3
+    assert len(model_server.ledger.entries) == 3
+    assert (await RunHistory(store).list())[0].cost_usd == listed_costs(model_server) / 2
