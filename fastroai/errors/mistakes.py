@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 
 from fastroai.errors.base import FastroAIError
 from fastroai.errors.texts import listed, nearest_hint
+from fastroai.version import DISTRIBUTION
 
 
 class ExpressionProblem(NamedTuple):
@@ -76,8 +77,8 @@ class UnknownModelError(FastroAIError, ValueError):
 
 
 def how_to_install(extra: str) -> str:
-    """Return the command that installs an extra. On the package index, our name is another project's."""
-    return f"pip install -e '.[{extra}]' in the checkout of FastroAI"
+    """Return the command that installs an extra of the distribution that is installed."""
+    return f"pip install '{DISTRIBUTION}[{extra}]'"
 
 
 class MissingExtraError(FastroAIError, ImportError):

@@ -132,7 +132,7 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     (UnknownModelError("llama-3", ("groq:llama-3",)), "write it as one of 'groq:llama-3'"),
     (
         MissingExtraError("LogfireTracer", "logfire", "logfire"),
-        "needs logfire, which the extra 'logfire' brings: pip install -e '.[logfire]' in the checkout",
+        "needs logfire, which the extra 'logfire' brings: pip install 'fastroai-runs[logfire]'",
     ),
     (PipelineValidationError("p", ("no steps",)), "pipeline 'p': no steps"),
     (PipelineValidationError("p", ("one", "two")), "pipeline 'p' has 2 problems:\n  - one\n  - two"),

@@ -673,7 +673,7 @@ def test_without_the_extra_it_says_what_to_install(
     said = capsys.readouterr().err
     assert said == (
         "fastroai: the command line needs typer and rich, which the extra 'cli' brings: "
-        "pip install -e '.[cli]' in the checkout of FastroAI\n"
+        "pip install 'fastroai-runs[cli]'\n"
     )
 
 
@@ -693,9 +693,11 @@ def test_main_runs_the_command_of_the_process(
 def test_the_version_is_told_without_a_command() -> None:
     from importlib.metadata import version
 
+    from fastroai.version import __version__
+
     told = CliRunner().invoke(app, ["--version"])
     assert told.exit_code == 0
-    assert told.stdout == f"fastroai {version('fastroai')} (PydanticAI {version('pydantic-ai-slim')})\n"
+    assert told.stdout == f"fastroai {__version__} (PydanticAI {version('pydantic-ai-slim')})\n"
 
 
 def test_all_commands_share_the_store_that_the_project_names(
