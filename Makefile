@@ -16,7 +16,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 INSTALL = $(PIP) --quiet uninstall --yes fastroai && $(PIP) install
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tickets desk letters view browser test quick check lint types types-pyright unit coverage single core test-pythons test-versions money lock bench docs docs-release pictures format fuzz stress kill-sweep faults chaos web-soak machines viewer-soak row-kills endurance power-loss promises record clean
+.PHONY: help demo tickets desk letters view browser test quick check lint types types-pyright unit coverage single core test-pythons test-versions money lock bench docs docs-release browser-check pictures format fuzz stress kill-sweep faults chaos web-soak machines viewer-soak row-kills endurance power-loss promises record clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -147,6 +147,10 @@ docs-release: $(VENV)/dev.stamp ## add this version of the documentation to the 
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mike deploy --update-aliases --alias-type redirect \
 		"$$($(BIN)/python -c 'import fastroai; print(".".join(fastroai.__version__.split(".")[:2]))')" latest
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mike set-default latest
+
+browser-check: docs ## look at every page of the docs in Chromium, with axe and Lighthouse; needs npm
+	@npm install --prefix build/lighthouse --no-audit --no-fund --silent lighthouse@13
+	$(BIN)/python docs/browser_check.py site
 
 pictures: $(VENV)/dev.stamp ## take the screenshots of the docs anew; needs Chromium
 	$(BIN)/python docs/pictures.py
