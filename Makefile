@@ -16,7 +16,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 INSTALL = $(PIP) --quiet uninstall --yes fastroai && $(PIP) install
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tickets desk letters view browser test quick check lint types types-pyright unit coverage single core test-pythons test-versions money lock bench docs docs-release browser-check pictures format fuzz stress kill-sweep faults chaos web-soak machines viewer-soak row-kills endurance power-loss promises record clean
+.PHONY: help demo tickets desk letters view browser test quick check lint types types-pyright unit coverage single core test-pythons test-versions money lock bench docs docs-release browser-check errors pictures format fuzz stress kill-sweep faults chaos web-soak machines viewer-soak row-kills endurance power-loss promises record clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -151,6 +151,9 @@ docs-release: $(VENV)/dev.stamp ## add this version of the documentation to the 
 browser-check: docs ## look at every page of the docs in Chromium, with axe and Lighthouse; needs npm
 	@npm install --prefix build/lighthouse --no-audit --no-fund --silent lighthouse@13
 	$(BIN)/python docs/browser_check.py site
+
+errors: $(VENV)/dev.stamp ## write tests/errors again, the messages of all errors, after a change of one
+	$(BIN)/python tests/support/error_texts.py
 
 pictures: $(VENV)/dev.stamp ## take the screenshots of the docs anew; needs Chromium
 	$(BIN)/python docs/pictures.py

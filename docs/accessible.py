@@ -1,4 +1,4 @@
-"""What the theme leaves out for people who use a screen reader: names of parts, and cells that are no headings."""
+"""What the theme leaves out for screen readers: names of parts, and cells of tables that are no headings."""
 
 from __future__ import annotations
 

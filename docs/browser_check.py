@@ -1,8 +1,8 @@
 """Look at every page of the built site in Chromium: `make browser-check`.
 
-At both widths, no page may be wider than its window, and axe must find nothing. In the wide window, no code may
-be cut off. Every internal link must lead to a page and an element. Lighthouse must give 100 for accessibility and
-best practices. `build/browser-check` keeps a picture of each page at each width.
+At both widths, no page may be wider than its window, and axe must find nothing. In the wide window, no code
+may be cut off. Every internal link must lead to a page and an element. Lighthouse must give 100 for
+accessibility and best practices. `build/browser-check` keeps a picture of each page at each width.
 """
 
 from __future__ import annotations

@@ -196,7 +196,7 @@ class RunHandle(Generic[ResultT]):
         """
         door = self._door
         if door is None:
-            expected = "called where the pipeline is registered; elsewhere, wait() returns what is on record"
+            expected = "a call where the pipeline is registered; elsewhere, wait() returns what is stored"
             raise ConfigurationError("result()", self.run_id, expected)
         execute = cast("Callable[..., Awaitable[ResultT]]", door.execute)
         async with asyncio.timeout(None if timeout is None else seconds_above_zero("timeout", timeout)):
@@ -226,7 +226,7 @@ class RunHandle(Generic[ResultT]):
             RunExists: the new id is taken.
         """
         if self._door is None:
-            raise ConfigurationError("fork()", self.run_id, "called where the pipeline is registered")
+            raise ConfigurationError("fork()", self.run_id, "a call where the pipeline is registered")
         found = await read_header(self._store, self.run_id)
         keeper = self._door.keeper_of(self._store)
         if (before := found.header.routing) is not None:

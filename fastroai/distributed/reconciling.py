@@ -76,7 +76,9 @@ async def go_on(
         await engine.cancel([row.id])  # so that it keeps no place in its queue
         if header.routing is not None and header.routing.is_set_aside:
             logger.error(
-                "run %r is set aside: %d workers in a row died with it", header.run_id, header.routing.deaths
+                "run %r is set aside: %d workers in a row died while they ran it",
+                header.run_id,
+                header.routing.deaths,
             )
             return False
     await engine.enqueue(to_enqueue(found, header, version))

@@ -122,7 +122,7 @@ class Worker:
             RunStatusConflict: it has not begun, or is ending.
         """
         if not self.is_open:
-            raise RunStatusConflict(self.executor, "ending", "a worker that takes stretches of runs")
+            raise RunStatusConflict(self.executor, "ending", "a worker that takes runs")
         await store_time(self._store)
         await self._engine.rows([self.executor])
 

@@ -159,10 +159,10 @@ class NoRunningLoopError(FastroAIError, RuntimeError):
     def __str__(self) -> str:
         if self.under is None:
             return (
-                "this was awaited without an event loop; FastroAI needs that of asyncio: call it in a "
-                "coroutine that asyncio.run runs, or use the sync method, such as run_sync"
+                "this was awaited without an event loop of asyncio; call it in a coroutine that asyncio.run "
+                "runs, or use the sync method, such as run_sync"
             )
         return (
-            "this was awaited on the event loop of trio; FastroAI needs that of asyncio: use the sync method "
-            "in a thread, as in: await trio.to_thread.run_sync(lambda: agent.run_sync(...))"
+            "this was awaited on the event loop of trio, but FastroAI needs asyncio; use the sync method "
+            "in a thread: await trio.to_thread.run_sync(lambda: agent.run_sync(...))"
         )

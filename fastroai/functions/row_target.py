@@ -55,7 +55,9 @@ class FunctionRows(Generic[T]):
     async def call(self, inputs: Mapping[str, Any], how: RowCall) -> T:
         """Call the function."""
         if how.deps is not None:
-            raise ConfigurationError("deps", how.deps, f"nothing: {self.name!r} is a function and takes none")
+            raise ConfigurationError(
+                "deps", how.deps, f"no value: {self.name!r} is a function and takes none"
+            )
         return await self.perform(inputs, how)
 
     async def quote(self, inputs: Mapping[str, Any], deps: object) -> Quote:

@@ -87,7 +87,7 @@ class Awaited(ABC, Generic[T_co]):
         if ended is None:
             ended = await self.look(wait)
             if not isinstance(ended, WaitEnded | None):
-                expected = "wait.over(value) when the wait is over, else None"
+                expected = "wait.over(value) when the wait is over, otherwise None"
                 raise ConfigurationError(f"{type(self).__name__}.look", ended, expected)
             if ended is None:
                 started = wait._started()

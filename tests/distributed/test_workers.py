@@ -69,7 +69,7 @@ async def test_a_client_needs_no_code(app: Distributed, url: str) -> None:
         handle = await client.start("work", {"number": 2}, tenant="acme", budget=Budget(usd=1))
         state = await handle.wait()
         assert state.outputs["third"] == "acme/2:4"
-        with pytest.raises(ConfigurationError, match="called where the pipeline is registered"):
+        with pytest.raises(ConfigurationError, match="a call where the pipeline is registered"):
             await handle.result()
 
 
@@ -78,7 +78,7 @@ async def test_a_run_waits_for_a_worker_and_says_why(app: Distributed) -> None:
     standing = await handle.status()
     assert (standing.status, standing.reason) == (
         "queued",
-        "no living worker takes runs from queue 'default'",
+        "no running worker takes runs from queue 'default'",
     )
     assert (await handle.state()).status == "queued"
     with pytest.raises(RunExists):

@@ -147,9 +147,7 @@ class KeyedSpendStore(RuledSpendStore):
                 if opened.opens_window:
                     self._start_sweep(found.now)
                 return answers
-        reason = (
-            f"others change the account {account.key!r} faster than this process can, for {_PATIENCE:g} s"
-        )
+        reason = f"other processes changed the account {account.key!r} at every attempt for {_PATIENCE:g} s"
         raise SpendStoreUnavailable(repr(self.runs), reason, "see how many processes share it")
 
     def _after(

@@ -495,7 +495,7 @@ def calculator_of(given: CostCalculator | None, default: CostCalculator = _BY_LI
     if given is None:
         return default
     if not isinstance(given, CostCalculator):
-        expected = "a CostCalculator; for prices of your own: CostCalculator(pricing_overrides=...)"
+        expected = "a CostCalculator; for your own prices: CostCalculator(pricing_overrides=...)"
         raise ConfigurationError("cost_calculator", given, expected)
     return given
 

@@ -63,7 +63,7 @@ class Sources:
         if step is None:
             return field_at(Known(self.inputs), path, "input", way, problems, text, offset)
         if step not in self.outputs:
-            message = f"{text}: step {cut(step)!r} is not there; known: {listed(self.outputs)}."
+            message = f"{text}: step {cut(step)!r} does not exist; known: {listed(self.outputs)}."
             problems.add(message, way, name=step, allowed=self.outputs, offset=offset)
             return None
         if step in self.gates:

@@ -621,7 +621,7 @@ async def test_one_service_has_several_definitions_and_can_be_opened_again(store
                 await asyncio.sleep(SOON)
     assert sorted(named) == [("job", "f"), ("nest", "n"), ("sleeper", "r")]
     async with service:
-        with pytest.raises(ConfigurationError, match="it serves already"):
+        with pytest.raises(ConfigurationError, match="it is serving already"):
             await service.serve()
 
 

@@ -229,9 +229,9 @@ async def test_an_answer_is_kept_and_a_pause_node_asks_again(store: RunStore) ->
     [
         ({"at": "drat"}, "Did you mean 'draft'"),
         ({"at": "draft#9"}, "draft#1, review#1"),
-        ({}, "the visit before which"),
-        ({"at": "draft", "outputs": {"review": ""}}, "the visit before which"),
-        ({"outputs": {"publish": "", "review": ""}}, "the visit before which"),
+        ({}, "the step before which"),
+        ({"at": "draft", "outputs": {"review": ""}}, "the step before which"),
+        ({"outputs": {"publish": "", "review": ""}}, "the step before which"),
         ({"outputs": ["draft"]}, "a mapping"),
     ],
 )

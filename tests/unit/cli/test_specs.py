@@ -59,7 +59,7 @@ def test_problems_are_told_with_file_line_and_column() -> None:
     result = call("validate", "good.workflow.yaml", "bad.stratum.yaml")
     assert result.exit_code == 1
     assert result.stdout.splitlines()[1] == (
-        "bad.stratum.yaml:8:46: step 'draf' is not there; known: draft, check. Did you mean 'draft'?"
+        "bad.stratum.yaml:8:46: step 'draf' does not exist; known: draft, check. Did you mean 'draft'?"
     )
     (shape,) = json.loads(call("validate", "bad.stratum.yaml", "--json").stdout)
     (problem,) = shape["errors"]

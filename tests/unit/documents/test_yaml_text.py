@@ -80,8 +80,8 @@ def test_keys_are_texts() -> None:
 
 def test_a_key_that_is_there_twice_is_told_with_both_lines() -> None:
     assert problems("a: 1\nb:\n  a: 2\n  a: 3\na: {}\n") == [
-        "line 4, column 3: the key 'a' is there already, in line 3; leave one of them",
-        "line 5, column 1: the key 'a' is there already, in line 1; leave one of them",
+        "line 4, column 3: the key 'a' exists already, in line 3; leave one of them",
+        "line 5, column 1: the key 'a' exists already, in line 1; leave one of them",
     ]
 
 
