@@ -33,6 +33,8 @@ WIDE, NARROW = 1400, 420
 VERSION: Final = "latest"
 """The folder of the site under its address, as mike publishes it."""
 
+_MOST_MS: Final = 300_000
+
 _TOO_WIDE: Final = """() => {
     const width = document.documentElement.clientWidth;
     if (document.documentElement.scrollWidth <= width) return [];
@@ -73,16 +75,21 @@ class Check:
 
     def __init__(self, address: str) -> None:
         self.address = address
-        self.problems: list[str] = []
+        self.problems = 0
         self._links: dict[str, set[str]] = {}
         self._ids: dict[str, set[str]] = {}
         self._axe = Axe()
+
+    def found(self, problem: str) -> None:
+        """Count and print a problem."""
+        self.problems += 1
+        print(problem, flush=True)
 
     def look_at(self, page: Page, name: str, width: int) -> None:
         """Look at one page in a window of one width."""
 
         def found(problem: str) -> None:
-            self.problems.append(f"{name or 'index'} at {width}: {problem}")
+            self.found(f"{name or 'index'} at {width}: {problem}")
 
         page.goto(self.address + name, wait_until="load")
         for element in page.evaluate(_TOO_WIDE):
@@ -105,9 +112,9 @@ class Check:
                 url, anchor = urldefrag(urljoin(self.address, link))
                 file = site / unquote(url.removeprefix(self.address).partition("?")[0])
                 if not (file.is_file() or (file / "index.html").is_file()):
-                    self.problems.append(f"{name}: {link} leads nowhere")
+                    self.found(f"{name}: {link} leads nowhere")
                 elif anchor and url in self._ids and unquote(anchor) not in self._ids[url]:
-                    self.problems.append(f"{name}: {link}: the page has no such element")
+                    self.found(f"{name}: {link}: the page has no such element")
 
     def ask_lighthouse(self, name: str, chromium: str) -> None:
         """Ask Lighthouse about a page."""
@@ -117,7 +124,7 @@ class Check:
         environment = {**environ, "CHROME_PATH": chromium}
         done = subprocess.run([*command, *options, flags], capture_output=True, text=True, env=environment)
         if done.returncode:
-            self.problems.append(f"{name}: Lighthouse failed: {done.stderr.strip()[-300:]}")
+            self.found(f"{name}: Lighthouse failed: {done.stderr.strip()[-300:]}")
             return
         report = json.loads(done.stdout)
         for category in report["categories"].values():
@@ -127,7 +134,7 @@ class Check:
                     for audit in category["auditRefs"]
                     if audit["weight"] and report["audits"][audit["id"]]["score"] == 0
                 ]
-                self.problems.append(f"{name}: Lighthouse: {category['id']} {category['score']}: {wrong}")
+                self.found(f"{name}: Lighthouse: {category['id']} {category['score']}: {wrong}")
 
 
 def main() -> None:
@@ -155,7 +162,8 @@ def main() -> None:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         for width in (WIDE, NARROW):
             page = browser.new_page(viewport={"width": width, "height": 900})
-            page.on("pageerror", lambda error: check.problems.append(f"script: {error}"))
+            page.set_default_timeout(_MOST_MS)
+            page.on("pageerror", lambda error: check.found(f"script: {error}"))
             for name in names:
                 check.look_at(page, name, width)
             page.close()
@@ -165,7 +173,7 @@ def main() -> None:
         if not options.no_lighthouse:
             for name in names:
                 check.ask_lighthouse(name, chromium)
-    print("\n".join(check.problems) or f"{len(names)} pages: nothing was found")
+    print(f"{len(names)} pages, {check.problems} problems")
     sys.exit(bool(check.problems))
 
 

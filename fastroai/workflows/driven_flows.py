@@ -643,7 +643,10 @@ def _check_seen(call: FlowCall, full: str, seen: AwaitGate | None) -> None:
     """Refuse a decision on a gate that asks something else by now than the person has seen."""
     now = call.machine.flow_of(full).round, call.machine.inputs(full)
     if seen is not None and (seen.round, seen.inputs) != now:
-        message = f"Gate {seen.step_id!r} was answered meanwhile, and asks again. Read it with resume, and decide again."
+        message = (
+            f"Gate {seen.step_id!r} was answered meanwhile, and asks again. "
+            "Read it with resume, and decide again."
+        )
         raise refuse("conflict", message, seen.step_id)
 
 

@@ -82,7 +82,7 @@ def field_at(
     name = path[0]
     if name not in known.fields:
         there = f"known: {listed(known.fields)}." if known.fields else "there is none."
-        message = f"{text}: {what} {cut(str(name))!r} is not there; {there}"
+        message = f"{text}: {what} {cut(str(name))!r} does not exist; {there}"
         problems.add(message, way, name=str(name), allowed=known.fields, offset=offset)
         return None
     field = known.fields[str(name)]

@@ -590,7 +590,7 @@ async def test_a_run_that_is_not_there_is_not_found(counted: Counted, store: Mem
 async def test_the_id_of_a_run_cannot_be_used_again(counted: Counted, store: MemoryRunStore) -> None:
     pipeline = await recorded(counted, store)
     before = await everything_in(store)
-    with pytest.raises(RunExists, match=r"already \(failed\); go on with it by resume"):
+    with pytest.raises(RunExists, match=r"already \(failed\); continue it with resume"):
         await pipeline.execute(run_id="r", store=store)
     assert (counted.take(), await everything_in(store)) == ({}, before)
 

@@ -100,7 +100,7 @@ async def test_the_database_of_another_program_is_refused_and_left_as_it_is(
         (lambda: SQLiteSpendStore(path).reserve(claim("a")), SpendStoreUnavailable),
         (lambda: SQLiteRunStore(path).list(""), RunStoreUnavailable),
     ]:
-        with pytest.raises(refused, match="another program, and is left as it is; give the path of another"):
+        with pytest.raises(refused, match="another program, and was not changed; give the path of another"):
             await use()
     assert files_beside(path) == before
 

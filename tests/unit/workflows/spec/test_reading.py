@@ -191,7 +191,7 @@ def test_the_version_is_a_text() -> None:
     check(
         "version: «0.2\nflows:\n  main:\n    steps:\n    - {id: a, function: «nope}\n",
         "version is a number, 0.2; expected a text; put it in quotes",
-        "function 'nope' is not there; there is none.",
+        "function 'nope' does not exist; there is none.",
     )
     problem = check(
         "version: «'0.4'\nflows: {main: {steps: [{id: a, intent: b}]}}\n", "expected one of 0.1, 0.2, 0.3"
@@ -325,7 +325,7 @@ def test_functions_say_what_they_do_and_give() -> None:
     )
     check(text + "  «f: {mode: infer, output: Out}\n" + flows, "'f' has no intent")
     check(text + "  «f: {mode: compute, intent: b}\n" + flows, "'f' has no output")
-    check(text + "  f: {mode: infer, intent: a, output: «Oot}\n" + flows, "contract 'Oot' is not there")
+    check(text + "  f: {mode: infer, intent: a, output: «Oot}\n" + flows, "contract 'Oot' does not exist")
     check(text + "  f: {mode: infer, intent: a, output: Out, retries: «0}\n" + flows, "at least 1")
     check(text + "  f: {mode: infer, intent: a, output: Out, «timeout: 3}\n" + flows, "which only gates have")
     check(text + "  f: {mode: infer, intent: a, output: Out, budget: {usd: «-1}}\n" + flows, "budget: usd=")
@@ -579,7 +579,7 @@ def test_fields_that_a_loop_adds_have_types_of_their_own() -> None:
     )
     check_steps(
         f"    - {{id: a, function: work, {loop}, exit_criterion: «result.accumulated_count > 1}}\n",
-        "field 'accumulated_count' is not there",
+        "field 'accumulated_count' does not exist",
     )
 
 
@@ -680,9 +680,9 @@ def test_expressions_name_fields_that_are_there() -> None:
         f"    - {{id: a, intent: b, {out},\n"
         "       ensure: ['result.ok and «result.scor > 1', \"len(«result['itms']) > 0\"]}\n",
         "field 'scor' does not exist; known: ok, score, items, meta. Did you mean 'score'?",
-        "field 'itms' is not there",
+        "field 'itms' does not exist",
     )
-    check_steps(f"    - {{id: a, intent: b, {out}, ensure: [has(«result.x)]}}\n", "field 'x' is not there")
+    check_steps(f"    - {{id: a, intent: b, {out}, ensure: [has(«result.x)]}}\n", "field 'x' does not exist")
     check_steps(
         f"    - {{id: a, intent: b, {out}, ensure: [«result.ok.x]}}\n",
         "'ok' is of type boolean, which has no parts",
@@ -690,7 +690,7 @@ def test_expressions_name_fields_that_are_there() -> None:
     check_steps(
         "    - {id: a, intent: b, ensure: [«steps.a]}\n", "there is no 'steps' here; known: result, input."
     )
-    check_steps("    - {id: a, intent: b, ensure: [«input.x]}\n", "field 'x' is not there; there is none.")
+    check_steps("    - {id: a, intent: b, ensure: [«input.x]}\n", "field 'x' does not exist; there is none.")
     assert spec(
         f"    - {{id: a, intent: b, {out},\n"
         "       ensure: [result.meta.any, 'all(x.y for x in result.items)', result]}\n"
@@ -705,7 +705,9 @@ def test_what_a_function_ensures_may_be_in_the_schemas_of_its_steps() -> None:
     schema = "output_schema: {properties: {lint: {type: boolean}}}"
     assert load_spec(head + f"    - {{id: a, function: work, {schema}, inputs: {{more: 1}}}}\n")
     head = head.replace("[result.lint, input.more]", "[«result.lint, «input.more]")
-    check(head + "    - {id: a, function: work}\n", "field 'lint' is not there", "field 'more' is not there")
+    check(
+        head + "    - {id: a, function: work}\n", "field 'lint' does not exist", "field 'more' does not exist"
+    )
 
 
 def test_skip_if_sees_inputs_and_outputs() -> None:
@@ -718,7 +720,9 @@ def test_skip_if_sees_inputs_and_outputs() -> None:
     assert step.skip_if.text == "steps['s-1'].output.ok and '$.x' != input.topic"
     assert step.skip_if.test({"input": {"topic": "t"}, "steps": {"s-1": {"output": {"ok": True}}}})
     assert read.flows["main"].needs["b"] == ("s-1",)
-    check_steps(before + "    - {id: b, intent: c, skip_if: «steps.s2.output.ok}\n", "step 's2' is not there")
+    check_steps(
+        before + "    - {id: b, intent: c, skip_if: «steps.s2.output.ok}\n", "step 's2' does not exist"
+    )
     check_steps(
         "    - {id: a, function: work}\n    - {id: b, intent: c, skip_if: «steps.a.ok}\n",
         "expected steps.id.output",
@@ -751,7 +755,7 @@ def test_steps_in_a_circle_are_named() -> None:
         "steps need each other in a circle: a → c → b → a; leave out",
         "in a circle: d → d",
     )
-    check_steps("    - {id: a, intent: x, depends_on: [«b]}\n", "step 'b' is not there")
+    check_steps("    - {id: a, intent: x, depends_on: [«b]}\n", "step 'b' does not exist")
 
 
 def test_flows_that_run_each_other_are_named() -> None:
