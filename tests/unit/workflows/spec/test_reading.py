@@ -287,10 +287,10 @@ def test_problems_are_told_up_to_a_hundred() -> None:
 
 def test_names_are_letters_digits_and_a_few_signs() -> None:
     check_steps(
-        "    - {id: «a.b, intent: c}\n    - {id: «'1', intent: c}\n", "'a.b' is no name", "'1' is no name"
+        "    - {id: «a.b, intent: c}\n    - {id: «'1', intent: c}\n", "'a.b' is not a name", "'1' is not a name"
     )
     check_steps(f"    - {{id: «{'a' * 201}, intent: c}}\n", "has 201 characters; at most 200")
-    check("version: '0.2'\nflows:\n  «a b: {steps: [{id: a, intent: b}]}\n", "'a b' is no name")
+    check("version: '0.2'\nflows:\n  «a b: {steps: [{id: a, intent: b}]}\n", "'a.b' is not a name")
 
 
 # --- contracts, functions, inputs ---
@@ -752,7 +752,7 @@ def test_steps_in_a_circle_are_named() -> None:
         "    - {id: «a, intent: x, depends_on: [c]}\n"
         "    - {id: b, intent: x, inputs: {v: $.steps.a.output}}\n"
         "    - {id: c, intent: x, skip_if: steps.b.output}\n    - {id: «d, intent: x, depends_on: [d]}\n",
-        "steps need each other in a circle: a → c → b → a; leave out",
+        "steps need each other in a circle: a → c → b → a; remove",
         "in a circle: d → d",
     )
     check_steps("    - {id: a, intent: x, depends_on: [«b]}\n", "step 'b' does not exist")
