@@ -15,12 +15,12 @@ from fastroai.cli.other_commands import Commands
 
 app = typer.Typer(
     cls=Commands,
-    help="FastroAI: runs that are on record.",
+    help="FastroAI: runs that are stored, what they cost, and what they wait for.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-runs = typer.Typer(help="Look at runs, go on with them, and forget them.", no_args_is_help=True)
+runs = typer.Typer(help="Look at runs, continue them, and delete them.", no_args_is_help=True)
 app.add_typer(runs, name="runs")
 db = typer.Typer(help="Prepare the database of workers.", no_args_is_help=True)
 app.add_typer(db, name="db")
@@ -32,7 +32,7 @@ spend = typer.Typer(
 app.add_typer(spend, name="spend")
 workflow = typer.Typer(help="Check, find, write, draw and run workflow specs.", no_args_is_help=True)
 app.add_typer(workflow, name="workflow")
-flow = typer.Typer(help="Look at flows of workflows, and go on with them.", no_args_is_help=True)
+flow = typer.Typer(help="Look at flows of workflows, and continue them.", no_args_is_help=True)
 app.add_typer(flow, name="flow")
 gate = typer.Typer(help="Decide at the gates of flows.", no_args_is_help=True)
 app.add_typer(gate, name="gate")
@@ -66,7 +66,7 @@ def about(
         typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit."),
     ] = False,
 ) -> None:
-    """FastroAI: runs that are on record."""
+    """FastroAI: runs that are stored, what they cost, and what they wait for."""
 
 
 Store = Annotated[
@@ -74,7 +74,7 @@ Store = Annotated[
     typer.Option(
         envvar="FASTROAI_STORE",
         default_factory=_default_store,
-        help="A file, or a URL of Redis or PostgreSQL; the project's or this user's own unless given.",
+        help="A file, or a URL of Redis or PostgreSQL; by default the store of the project or of this user.",
         show_default=False,
     ),
 ]
@@ -83,7 +83,7 @@ FlowStore = Annotated[
     typer.Option(
         "--store",
         envvar="FASTROAI_STORE",
-        help="A file, or a URL of Redis or PostgreSQL; the project's or this user's own unless given.",
+        help="A file, or a URL of Redis or PostgreSQL; by default the store of the project or of this user.",
         show_default=False,
     ),
 ]
@@ -120,7 +120,7 @@ WindowName = Annotated[str, typer.Option("--window", help="hour, day, month or t
 By = Annotated[
     str | None, typer.Option(help="The person who changes it; by default the user of this machine.")
 ]
-Reason = Annotated[str, typer.Option(help="The reason, kept on record.", show_default=False)]
+Reason = Annotated[str, typer.Option(help="The reason, which is stored.", show_default=False)]
 Output = Annotated[
     str | None,
     typer.Option(metavar="FILE", help="The file to write; by default standard output.", show_default=False),
@@ -132,22 +132,22 @@ FlowId = Annotated[
 GateStep = Annotated[
     str | None,
     typer.Argument(
-        metavar="[STEP]", help="The gate; the one at which the flow waits unless given.", show_default=False
+        metavar="[STEP]", help="The gate; by default the one at which the flow waits.", show_default=False
     ),
 ]
-Note = Annotated[str, typer.Option(help="The reason for the decision, which is kept on record.")]
+Note = Annotated[str, typer.Option(help="The reason for the decision, which is stored.")]
 ResolvedBy = Annotated[str, typer.Option("--resolved-by", help="Who has decided: human, agent or system.")]
 Form = Annotated[str, typer.Option("--format", help="table, json or csv.")]
 Run = Annotated[str, typer.Argument(metavar="RUN", help="The id of a run.", show_default=False)]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Target = Annotated[
-    str, typer.Option(metavar="MODULE:NAME", help="Where the pipeline or graph is, as in app:support.")
+    str, typer.Option(metavar="MODULE:NAME", help="The pipeline or graph, as module:name, as in app:support.")
 ]
 Deps = Annotated[
     str | None,
     typer.Option(metavar="MODULE:NAME", help="The deps, or a function without arguments that makes them."),
 ]
-Inputs = Annotated[str | None, typer.Option(metavar="JSON", help="Inputs to give anew: JSON, or @file.")]
+Inputs = Annotated[str | None, typer.Option(metavar="JSON", help="Inputs with new values: JSON, or @file.")]
 
 
 @app.command()
@@ -159,7 +159,7 @@ def view(
             "--db",
             envvar="FASTROAI_STORE",
             default_factory=_default_store,
-            help="A file, or a URL of Redis or PostgreSQL; the project's or this user's own unless given.",
+            help="A file, or a URL of Redis or PostgreSQL; by default the store of the project or of this user.",
             show_default=False,
         ),
     ],
@@ -168,7 +168,7 @@ def view(
         typer.Option(
             "--spend",
             envvar="FASTROAI_SPEND_STORE",
-            help="The store of the spend limits; that of the runs unless given.",
+            help="The store of the spend limits; by default that of the runs.",
             show_default=False,
         ),
     ] = None,
@@ -177,7 +177,7 @@ def view(
         typer.Option(
             "--import",
             metavar="MODULE[:NAME]",
-            help="Pipelines, graphs and flows, with which runs can be resumed and forked; several times.",
+            help="Pipelines, graphs and flows, so that runs can be resumed and forked. Repeatable.",
             show_default=False,
         ),
     ] = None,
@@ -207,7 +207,7 @@ def worker(
         typer.Option(
             "--import",
             metavar="MODULE[:NAME]",
-            help="The application (Distributed), or pipelines, graphs and flows; several times.",
+            help="The application (Distributed), or pipelines, graphs and flows. Repeatable.",
             show_default=False,
         ),
     ],
@@ -218,7 +218,7 @@ def worker(
     ] = None,
     queues: Annotated[
         list[str] | None,
-        typer.Option("--queue", help="A queue from which it takes runs; several times.", show_default=False),
+        typer.Option("--queue", help="A queue from which it takes runs. Repeatable.", show_default=False),
     ] = None,
     concurrency: Annotated[
         int | None,
@@ -227,12 +227,14 @@ def worker(
             show_default=False,
         ),
     ] = None,
-    grace: Annotated[float, typer.Option(help="Seconds for which steps may finish at the end.")] = 20.0,
+    grace: Annotated[
+        float, typer.Option(help="Seconds that steps have to finish when the worker is stopped.")
+    ] = 20.0,
     health: Annotated[
         int | None,
         typer.Option(
             "--health-port",
-            help="A port on which /live and /ready answer to probes; none unless given.",
+            help="A port on which /live and /ready answer probes; by default none.",
             show_default=False,
         ),
     ] = None,
@@ -272,7 +274,7 @@ def list_runs(
     ] = None,
     tag: Annotated[str | None, typer.Option(help="Only runs with this tag.")] = None,
     tenant: Annotated[str | None, typer.Option(help="Only runs of this tenant.")] = None,
-    limit: Annotated[int, typer.Option(help="How many at most.")] = 100,
+    limit: Annotated[int, typer.Option(help="The most to list.")] = 100,
     codec: Codec = None,
     as_json: AsJson = False,
 ) -> None:
@@ -303,7 +305,7 @@ def transcript(
     run: Run,
     store: Store,
     step: Annotated[
-        str | None, typer.Option(help="Only this step, as `runs show` names it, or a place in the run.")
+        str | None, typer.Option(help="Only this step, as `runs show` names it, or a path in the run.")
     ] = None,
     codec: Codec = None,
     as_json: AsJson = False,
@@ -342,17 +344,17 @@ def resume(
         typer.Option(metavar="JSON", help="The answer that a graph waits for: JSON, or @file."),
     ] = None,
     node: Annotated[
-        str | None, typer.Option(help="The node that is answered; the one that asked first, unless given.")
+        str | None, typer.Option(help="The node that is answered; by default the one that asked first.")
     ] = None,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Go on even if the pipeline has changed or a process has the run."),
+        typer.Option("--force", help="Continue even if the pipeline has changed or a process is running it."),
     ] = False,
     on_changed: Annotated[
         str | None,
         typer.Option(
             metavar="ask|keep|fail",
-            help="What to do with answers on record whose prompt, model or output type has changed.",
+            help="What to do with stored answers whose prompt, model or output type has changed.",
         ),
     ] = None,
     codec: Codec = None,
@@ -372,13 +374,16 @@ def fork(
     store: Store,
     pipeline: Target,
     at: Annotated[
-        str | None, typer.Option(metavar="STEP", help="The step to run anew, with all that need it.")
+        str | None, typer.Option(metavar="STEP", help="The step to run again, with all steps that need it.")
     ] = None,
     run_id: Annotated[str | None, typer.Option(help="The id of the new run.")] = None,
     deps: Deps = None,
     inputs: Inputs = None,
     outputs: Annotated[
-        str | None, typer.Option(metavar="JSON", help="Outputs to put in place, by step: JSON, or @file.")
+        str | None,
+        typer.Option(
+            metavar="JSON", help="Outputs to use in place of those of the run, by step: JSON, or @file."
+        ),
     ] = None,
     codec: Codec = None,
     as_json: AsJson = False,
@@ -394,7 +399,7 @@ def delete(
     run: Run,
     store: Store,
     force: Annotated[
-        bool, typer.Option("--force", help="Delete it even if a process has it, or it cannot be read.")
+        bool, typer.Option("--force", help="Delete it even if a process is running it, or it cannot be read.")
     ] = False,
     yes: Yes = False,
     as_json: AsJson = False,
@@ -443,7 +448,7 @@ def list_questions(
     pipeline: Annotated[
         str | None, typer.Option(help="Only questions of this pipeline, graph or workflow.")
     ] = None,
-    limit: Annotated[int, typer.Option(help="How many at most.")] = 100,
+    limit: Annotated[int, typer.Option(help="The most to list.")] = 100,
     codec: Codec = None,
     as_json: AsJson = False,
 ) -> None:
@@ -483,7 +488,7 @@ def answer(
 @flow.command("list")
 def list_flows(
     store: FlowStore = None,
-    limit: Annotated[int, typer.Option(help="How many at most.")] = 100,
+    limit: Annotated[int, typer.Option(help="The most to list.")] = 100,
     codec: Codec = None,
     as_json: AsJson = False,
 ) -> None:
@@ -534,7 +539,7 @@ def revert_flow(
 @gate.command("list")
 def list_gates(
     store: FlowStore = None,
-    limit: Annotated[int, typer.Option(help="How many at most.")] = 100,
+    limit: Annotated[int, typer.Option(help="The most to list.")] = 100,
     codec: Codec = None,
     as_json: AsJson = False,
 ) -> None:
@@ -602,7 +607,7 @@ def serve(
     ] = None,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A name by which clients call the server; several times."),
+        typer.Option(metavar="NAME", help="A name by which clients call the server. Repeatable."),
     ] = None,
     workspace: Annotated[
         Path, typer.Option(metavar="FOLDER", help="The only folder whose files checks and tools read.")
@@ -620,7 +625,7 @@ def serve(
         bool,
         typer.Option(
             "--trust-client",
-            help="Believe the client and its agent that a person has decided at a gate: it is on record as "
+            help="Trust the client when it says that a person has decided at a gate: the decision is stored as "
             "human, and not as agent.",
         ),
     ] = False,
@@ -639,7 +644,7 @@ Clients = Annotated[
     typer.Option(
         "--client",
         metavar="NAME",
-        help="claude-code, cursor, codex, vscode or gemini-cli; several times. Those that are found, unless "
+        help="claude-code, cursor, codex, vscode or gemini-cli. Repeatable; those that are found, unless "
         "given. For any other name, the configuration is printed.",
         show_default=False,
     ),
@@ -660,7 +665,7 @@ def mcp_install(
         list[str] | None,
         typer.Option(
             metavar="PART",
-            help="server, instructions, skills or hooks; several times. All, unless given.",
+            help="server, instructions, skills or hooks. Repeatable; by default all.",
             show_default=False,
         ),
     ] = None,
@@ -668,7 +673,7 @@ def mcp_install(
         str | None,
         typer.Option(
             metavar="COMMAND",
-            help="How clients start FastroAI, as in 'uv run fastroai'; this installation unless given.",
+            help="How clients start FastroAI, as in 'uv run fastroai'; by default this installation.",
             show_default=False,
         ),
     ] = None,
@@ -711,7 +716,9 @@ def spend_report(
     store: Store,
     by: Annotated[
         str,
-        typer.Option(help="Fields of the rows: day, pipeline, model, tenant, tag; several with commas."),
+        typer.Option(
+            help="Fields of the rows: day, pipeline, model, tenant, tag; separate several with commas."
+        ),
     ] = "day",
     since: Annotated[
         str | None, typer.Option(metavar="WHEN", help="An age, as in 7d, or a day or time of UTC.")
@@ -757,7 +764,9 @@ def spend_set(
     store: SpendPlace,
     reason: Reason,
     window: WindowName = "day",
-    new: Annotated[bool, typer.Option("--new", help="Also if nothing was spent under this key yet.")] = False,
+    new: Annotated[
+        bool, typer.Option("--new", help="Also if nothing has been spent under this key yet.")
+    ] = False,
     by: By = None,
     as_json: AsJson = False,
 ) -> None:
@@ -810,7 +819,7 @@ def validate_workflow(
 
 @workflow.command("list")
 def list_workflows(
-    folder: Annotated[str, typer.Argument(metavar="[FOLDER]", help="Where to look.")] = ".",
+    folder: Annotated[str, typer.Argument(metavar="[FOLDER]", help="The folder or file to search.")] = ".",
     as_json: AsJson = False,
 ) -> None:
     """List the workflows of a folder: its files *.stratum.yaml and *.workflow.yaml."""
@@ -822,7 +831,7 @@ def list_workflows(
 @workflow.command("compile")
 def compile_workflow(
     folder: Annotated[
-        str, typer.Argument(metavar="FOLDER", help="Where the task files *.md are.", show_default=False)
+        str, typer.Argument(metavar="FOLDER", help="The folder of the task files *.md.", show_default=False)
     ],
     flow: Annotated[str, typer.Option(help="The name of the workflow and its flow.")] = "tasks",
     output: Output = None,
@@ -838,12 +847,14 @@ def compile_workflow(
 def run_workflow(
     file: Annotated[str, typer.Argument(metavar="SPEC", help="A file with a spec.", show_default=False)],
     flow: Annotated[
-        str | None, typer.Option(help="The flow; the one that runs first unless given.", show_default=False)
+        str | None, typer.Option(help="The flow; by default the one that runs first.", show_default=False)
     ] = None,
     given: Annotated[
         list[str] | None,
         typer.Option(
-            "--input", metavar="NAME=VALUE", help="An input: text, or JSON where it is no string. Repeatable."
+            "--input",
+            metavar="NAME=VALUE",
+            help="An input: text, or JSON if the input is not a string. Repeatable.",
         ),
     ] = None,
     inputs: Annotated[
@@ -863,7 +874,7 @@ def run_workflow(
     deps: Deps = None,
     store: FlowStore = None,
     run_id: Annotated[
-        str | None, typer.Option(help="The id of the run. If the store has that run, it goes on.")
+        str | None, typer.Option(help="The id of the run. If the store has that run, it continues.")
     ] = None,
     workspace: Annotated[str, typer.Option(help="The folder whose files the checks see.")] = ".",
     codec: Codec = None,
@@ -895,7 +906,7 @@ def run_workflow(
 def draw_workflow(
     file: Annotated[str, typer.Argument(metavar="SPEC", help="A file with a spec.", show_default=False)],
     flow: Annotated[
-        str | None, typer.Option(help="The flow; the one that runs first unless given.", show_default=False)
+        str | None, typer.Option(help="The flow; by default the one that runs first.", show_default=False)
     ] = None,
     form: Annotated[str, typer.Option("--format", help="mermaid or svg.")] = "mermaid",
     output: Output = None,

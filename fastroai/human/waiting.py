@@ -274,7 +274,7 @@ class Receive(Awaited[Any]):
             value_from_json(unseal(message.value, wait._codec), self.value_type)
         except ValueError as error:
             logger.warning(
-                "run %r passes over message %r (number %d), which step %r cannot take: %s",
+                "run %r skips message %r (number %d), which step %r cannot take: %s",
                 *(wait._scope.run_id, self.name, number, wait._scope.name, error),
             )
             return False

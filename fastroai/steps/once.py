@@ -196,7 +196,9 @@ class SideEffect(Generic[T]):
                 raise TypeError("its run has ended, so nothing can await it")
             self.log.note(self._done(result))
         except Exception as error:
-            logger.warning("step %r: once(%r) failed unattended: %s", self.step_id, self.name, error)
+            logger.warning(
+                "step %r: once(%r) failed after its step had ended: %s", self.step_id, self.name, error
+            )
             self.result.cancel()
         else:
             self.result.set_result(result)

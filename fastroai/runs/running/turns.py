@@ -197,7 +197,7 @@ class Turn(AsyncExitStack):
                     await self._store.delete(key)  # a caller that joins just now sees that its place is gone
                 return
         except Exception as error:  # a store of the user can raise anything; the place in the line runs out
-            logger.warning("run %r: its line could not be left: %s", self._run_id, error)
+            logger.warning("run %r: it could not be removed from its queue: %s", self._run_id, error)
 
 
 def _living(stored: StoredValues) -> dict[str, float]:

@@ -198,7 +198,7 @@ class KeyedSpendStore(RuledSpendStore):
                     with suppress(RevisionConflict):  # somebody uses it again
                         await self.runs.delete(found.key, revision=found.revision)
         except Exception as error:  # a store can be the user's, and raise anything
-            logger.warning("accounts of spending that nobody uses could not be forgotten: %s", error)
+            logger.warning("unused accounts of spending could not be removed: %s", error)
         finally:
             self._is_sweeping = False
 

@@ -475,7 +475,7 @@ class CostCalculator:
             return
         self._differing.add((model, provider))
         logger.warning(
-            "%s:%s bills $%s for a request that costs $%s by the prices known here; the bill counts",
+            "%s:%s bills $%s for a request that costs $%s by the known prices; the bill is counted",
             provider,
             model,
             cost.stated_usd,

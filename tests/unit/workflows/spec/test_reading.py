@@ -287,7 +287,9 @@ def test_problems_are_told_up_to_a_hundred() -> None:
 
 def test_names_are_letters_digits_and_a_few_signs() -> None:
     check_steps(
-        "    - {id: «a.b, intent: c}\n    - {id: «'1', intent: c}\n", "'a.b' is not a name", "'1' is not a name"
+        "    - {id: «a.b, intent: c}\n    - {id: «'1', intent: c}\n",
+        "'a.b' is not a name",
+        "'1' is not a name",
     )
     check_steps(f"    - {{id: «{'a' * 201}, intent: c}}\n", "has 201 characters; at most 200")
     check("version: '0.2'\nflows:\n  «a b: {steps: [{id: a, intent: b}]}\n", "'a.b' is not a name")
