@@ -74,7 +74,7 @@ Store = Annotated[
     typer.Option(
         envvar="FASTROAI_STORE",
         default_factory=_default_store,
-        help="A file, or a URL of Redis or PostgreSQL; by default the store of the project or of this user.",
+        help="A file, or a URL of Redis or PostgreSQL; by default that of the project or this user.",
         show_default=False,
     ),
 ]
@@ -83,7 +83,7 @@ FlowStore = Annotated[
     typer.Option(
         "--store",
         envvar="FASTROAI_STORE",
-        help="A file, or a URL of Redis or PostgreSQL; by default the store of the project or of this user.",
+        help="A file, or a URL of Redis or PostgreSQL; by default that of the project or this user.",
         show_default=False,
     ),
 ]
@@ -159,7 +159,7 @@ def view(
             "--db",
             envvar="FASTROAI_STORE",
             default_factory=_default_store,
-            help="A file, or a URL of Redis or PostgreSQL; by default the store of the project or of this user.",
+            help="A file, or a URL of Redis or PostgreSQL; by default that of the project or this user.",
             show_default=False,
         ),
     ],
@@ -240,7 +240,7 @@ def worker(
     ] = None,
     codec: Codec = None,
 ) -> None:
-    """Carry runs of an application, until the process is told to end."""
+    """Execute runs of an application, until the process is told to end."""
     from fastroai.cli import working
 
     perform(working.work(imports, url, name, queues or ["default"], concurrency, grace, health, codec))
@@ -256,7 +256,7 @@ def upgrade_database(url: Url = None) -> None:
 
 @runs.command("release")
 def release_run(run: Run, store: Store) -> None:
-    """Let workers take up a run again that was set aside because they died with it."""
+    """Let workers run a run again that was set aside because they died while they ran it."""
     from fastroai.cli import working
 
     perform(working.release(store, run))
@@ -360,7 +360,7 @@ def resume(
     codec: Codec = None,
     as_json: AsJson = False,
 ) -> None:
-    """Go on with a run that was interrupted, failed, or paused."""
+    """Continue a run that was interrupted, failed, or paused."""
     from fastroai.cli import running
 
     perform(
@@ -388,7 +388,7 @@ def fork(
     codec: Codec = None,
     as_json: AsJson = False,
 ) -> None:
-    """Start a new run that has what this one did before a step, at no cost."""
+    """Start a new run from a step of this one. What happened before that step is reused, at no cost."""
     from fastroai.cli import running
 
     perform(running.fork(run, store, pipeline, at, run_id, deps, inputs, outputs, codec, as_json))
@@ -404,7 +404,7 @@ def delete(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Forget a run."""
+    """Delete a run."""
     from fastroai.cli import forgetting
 
     perform(forgetting.delete(run, store, force, yes, as_json))
@@ -419,7 +419,7 @@ def purge(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Forget the runs in which nothing has happened for the age given. Runs that a process has are kept."""
+    """Delete the runs in which nothing has happened for the given age, except those that are running."""
     from fastroai.cli import forgetting
 
     perform(forgetting.purge(store, older_than, status, dry_run, yes, as_json))
@@ -479,7 +479,7 @@ def answer(
     codec: Codec = None,
     as_json: AsJson = False,
 ) -> None:
-    """Put the answer to a question on record. The run goes on when it is resumed."""
+    """Store the answer to a question. The run continues when it is resumed."""
     from fastroai.cli import reviewing
 
     perform(reviewing.answer(question, value, store, reviewer, rationale, codec, as_json))
@@ -516,7 +516,7 @@ def audit_flow(flow: FlowId, store: FlowStore = None, codec: Codec = None, as_js
 
 @flow.command("resume")
 def resume_flow(flow: FlowId, store: FlowStore = None, codec: Codec = None, as_json: AsJson = False) -> None:
-    """Tell what is due in a flow, as an agent is told. Gates whose time is over are killed."""
+    """Show the step of a flow that is due, as agents see it. Gates whose time is over are killed."""
     from fastroai.cli import flows
 
     perform(flows.resume(flow, store, codec, as_json))
@@ -530,7 +530,7 @@ def revert_flow(
     codec: Codec = None,
     as_json: AsJson = False,
 ) -> None:
-    """Go back to a checkpoint of a flow. What happened since then stays on record."""
+    """Go back to a checkpoint of a flow. What happened since then stays in the log."""
     from fastroai.cli import flows
 
     perform(flows.revert(flow, label, store, codec, as_json))
@@ -559,7 +559,7 @@ def approve_gate(
     codec: Codec = None,
     as_json: AsJson = False,
 ) -> None:
-    """Approve: the flow goes on."""
+    """Approve: the flow continues."""
     from fastroai.cli import flows
 
     perform(flows.decide("approve", flow, step, note, resolved_by, store, codec, as_json))
@@ -625,8 +625,8 @@ def serve(
         bool,
         typer.Option(
             "--trust-client",
-            help="Trust the client when it says that a person has decided at a gate: the decision is stored as "
-            "human, and not as agent.",
+            help="Trust the client when it says that a person has decided at a gate: the decision is "
+            "stored as human, and not as agent.",
         ),
     ] = False,
     codec: Codec = None,
@@ -697,7 +697,7 @@ def mcp_uninstall(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Take back what `mcp install` has written."""
+    """Remove what `mcp install` has written."""
     from fastroai.cli import installing
 
     perform(installing.uninstall(client or [], scope, project, keep_skills, dry_run, as_json))
@@ -729,7 +729,7 @@ def spend_report(
     form: Form = "table",
     as_json: AsJson = False,
 ) -> None:
-    """Sum what all runs on record have spent, by time and name."""
+    """Add up what all stored runs have spent, by time and name."""
     from fastroai.cli import spending
 
     perform(spending.report(store, by, since, until, form, as_json))
@@ -811,7 +811,7 @@ def validate_workflow(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Check specs, and tell everything that is wrong with them."""
+    """Check specs, and list everything that is wrong with them."""
     from fastroai.cli import specs
 
     finish(lambda: specs.validate(files, as_json))
@@ -819,7 +819,7 @@ def validate_workflow(
 
 @workflow.command("list")
 def list_workflows(
-    folder: Annotated[str, typer.Argument(metavar="[FOLDER]", help="The folder or file to search.")] = ".",
+    folder: Annotated[str, typer.Argument(metavar="[FOLDER]", help="The folder to search.")] = ".",
     as_json: AsJson = False,
 ) -> None:
     """List the workflows of a folder: its files *.stratum.yaml and *.workflow.yaml."""

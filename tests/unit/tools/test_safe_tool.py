@@ -65,7 +65,7 @@ def plain(query: Annotated[str, Field(min_length=2)], places: "list[Place] | Non
 
     Args:
         query: What to look for.
-        places: The folder or file to search.
+        places: Where to look.
     """
     raise NotImplementedError
 
