@@ -149,7 +149,7 @@ docs-release: $(VENV)/dev.stamp ## add this version of the documentation to the 
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mike set-default latest
 
 browser-check: docs ## look at every page of the docs in Chromium, with axe and Lighthouse; needs npm
-	@npm install --prefix build/lighthouse --no-audit --no-fund --silent lighthouse@13
+	@npm install --prefix build/lighthouse --no-audit --no-fund --silent lighthouse@12
 	$(BIN)/python docs/browser_check.py site
 
 errors: $(VENV)/dev.stamp ## write tests/errors again, the messages of all errors, after a change of one
