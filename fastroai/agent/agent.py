@@ -664,7 +664,9 @@ def _call(
 
 def _prompt(user_prompt: Prompt, message: Prompt) -> Prompt:
     if user_prompt is not None and message is not None:
-        raise ConfigurationError("message", message, "nothing beside user_prompt, which is the same")
+        raise ConfigurationError(
+            "message", message, "no value, because user_prompt= is the same and is given too"
+        )
     return user_prompt if message is None else message
 
 
@@ -677,5 +679,5 @@ def _refuse_beside_agent(**options: object) -> None:
     given = [option for option, value in options.items() if value not in (None, ())]
     if given:
         raise ConfigurationError(
-            given[0], options[given[0]], "nothing beside agent=, which brings its own; set it on that agent"
+            given[0], options[given[0]], "no value, because agent= has its own; set it on that agent"
         )

@@ -203,7 +203,7 @@ class ChatStream(SettledStream[StreamChunk[OutputDataT]], Generic[OutputDataT]):
             async for _ in pieces:
                 pass
         if self.response is None:
-            raise ConfigurationError("get_output", ..., "a stream that was not left before its end")
+            raise ConfigurationError("get_output", ..., "a stream that was read to its end")
         return self.response.output
 
     def all_messages(self) -> list[ModelMessage]:

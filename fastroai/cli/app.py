@@ -15,12 +15,12 @@ from fastroai.cli.other_commands import Commands
 
 app = typer.Typer(
     cls=Commands,
-    help="FastroAI: runs that are on record.",
+    help="FastroAI: runs that are stored, what they cost, and what they wait for.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-runs = typer.Typer(help="Look at runs, go on with them, and forget them.", no_args_is_help=True)
+runs = typer.Typer(help="Look at runs, continue them, and delete them.", no_args_is_help=True)
 app.add_typer(runs, name="runs")
 db = typer.Typer(help="Prepare the database of workers.", no_args_is_help=True)
 app.add_typer(db, name="db")
@@ -32,7 +32,7 @@ spend = typer.Typer(
 app.add_typer(spend, name="spend")
 workflow = typer.Typer(help="Check, find, write, draw and run workflow specs.", no_args_is_help=True)
 app.add_typer(workflow, name="workflow")
-flow = typer.Typer(help="Look at flows of workflows, and go on with them.", no_args_is_help=True)
+flow = typer.Typer(help="Look at flows of workflows, and continue them.", no_args_is_help=True)
 app.add_typer(flow, name="flow")
 gate = typer.Typer(help="Decide at the gates of flows.", no_args_is_help=True)
 app.add_typer(gate, name="gate")
@@ -66,7 +66,7 @@ def about(
         typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit."),
     ] = False,
 ) -> None:
-    """FastroAI: runs that are on record."""
+    """FastroAI: runs that are stored, what they cost, and what they wait for."""
 
 
 Store = Annotated[
@@ -74,7 +74,7 @@ Store = Annotated[
     typer.Option(
         envvar="FASTROAI_STORE",
         default_factory=_default_store,
-        help="A file, or a URL of Redis or PostgreSQL; the project's or this user's own unless given.",
+        help="A file, or a URL of Redis or PostgreSQL; by default that of the project or this user.",
         show_default=False,
     ),
 ]
@@ -83,7 +83,7 @@ FlowStore = Annotated[
     typer.Option(
         "--store",
         envvar="FASTROAI_STORE",
-        help="A file, or a URL of Redis or PostgreSQL; the project's or this user's own unless given.",
+        help="A file, or a URL of Redis or PostgreSQL; by default that of the project or this user.",
         show_default=False,
     ),
 ]
@@ -120,7 +120,7 @@ WindowName = Annotated[str, typer.Option("--window", help="hour, day, month or t
 By = Annotated[
     str | None, typer.Option(help="The person who changes it; by default the user of this machine.")
 ]
-Reason = Annotated[str, typer.Option(help="The reason, kept on record.", show_default=False)]
+Reason = Annotated[str, typer.Option(help="The reason, which is stored.", show_default=False)]
 Output = Annotated[
     str | None,
     typer.Option(metavar="FILE", help="The file to write; by default standard output.", show_default=False),
@@ -132,22 +132,22 @@ FlowId = Annotated[
 GateStep = Annotated[
     str | None,
     typer.Argument(
-        metavar="[STEP]", help="The gate; the one at which the flow waits unless given.", show_default=False
+        metavar="[STEP]", help="The gate; by default the one at which the flow waits.", show_default=False
     ),
 ]
-Note = Annotated[str, typer.Option(help="The reason for the decision, which is kept on record.")]
+Note = Annotated[str, typer.Option(help="The reason for the decision, which is stored.")]
 ResolvedBy = Annotated[str, typer.Option("--resolved-by", help="Who has decided: human, agent or system.")]
 Form = Annotated[str, typer.Option("--format", help="table, json or csv.")]
 Run = Annotated[str, typer.Argument(metavar="RUN", help="The id of a run.", show_default=False)]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Target = Annotated[
-    str, typer.Option(metavar="MODULE:NAME", help="Where the pipeline or graph is, as in app:support.")
+    str, typer.Option(metavar="MODULE:NAME", help="The pipeline or graph, as module:name, as in app:support.")
 ]
 Deps = Annotated[
     str | None,
     typer.Option(metavar="MODULE:NAME", help="The deps, or a function without arguments that makes them."),
 ]
-Inputs = Annotated[str | None, typer.Option(metavar="JSON", help="Inputs to give anew: JSON, or @file.")]
+Inputs = Annotated[str | None, typer.Option(metavar="JSON", help="Inputs with new values: JSON, or @file.")]
 
 
 @app.command()
@@ -159,7 +159,7 @@ def view(
             "--db",
             envvar="FASTROAI_STORE",
             default_factory=_default_store,
-            help="A file, or a URL of Redis or PostgreSQL; the project's or this user's own unless given.",
+            help="A file, or a URL of Redis or PostgreSQL; by default that of the project or this user.",
             show_default=False,
         ),
     ],
@@ -168,7 +168,7 @@ def view(
         typer.Option(
             "--spend",
             envvar="FASTROAI_SPEND_STORE",
-            help="The store of the spend limits; that of the runs unless given.",
+            help="The store of the spend limits; by default that of the runs.",
             show_default=False,
         ),
     ] = None,
@@ -177,7 +177,7 @@ def view(
         typer.Option(
             "--import",
             metavar="MODULE[:NAME]",
-            help="Pipelines, graphs and flows, with which runs can be resumed and forked; several times.",
+            help="Pipelines, graphs and flows, so that runs can be resumed and forked. Repeatable.",
             show_default=False,
         ),
     ] = None,
@@ -245,7 +245,7 @@ def worker(
         typer.Option(
             "--import",
             metavar="MODULE[:NAME]",
-            help="The application (Distributed), or pipelines, graphs and flows; several times.",
+            help="The application (Distributed), or pipelines, graphs and flows. Repeatable.",
             show_default=False,
         ),
     ],
@@ -256,7 +256,7 @@ def worker(
     ] = None,
     queues: Annotated[
         list[str] | None,
-        typer.Option("--queue", help="A queue from which it takes runs; several times.", show_default=False),
+        typer.Option("--queue", help="A queue from which it takes runs. Repeatable.", show_default=False),
     ] = None,
     concurrency: Annotated[
         int | None,
@@ -265,18 +265,20 @@ def worker(
             show_default=False,
         ),
     ] = None,
-    grace: Annotated[float, typer.Option(help="Seconds for which steps may finish at the end.")] = 20.0,
+    grace: Annotated[
+        float, typer.Option(help="Seconds that steps have to finish when the worker is stopped.")
+    ] = 20.0,
     health: Annotated[
         int | None,
         typer.Option(
             "--health-port",
-            help="A port on which /live and /ready answer to probes; none unless given.",
+            help="A port on which /live and /ready answer probes; by default none.",
             show_default=False,
         ),
     ] = None,
     codec: Codec = None,
 ) -> None:
-    """Carry runs of an application, until the process is told to end."""
+    """Execute runs of an application, until the process is told to end."""
     from fastroai.cli import working
 
     perform(working.work(imports, url, name, queues or ["default"], concurrency, grace, health, codec))
@@ -292,7 +294,7 @@ def upgrade_database(url: Url = None) -> None:
 
 @runs.command("release")
 def release_run(run: Run, store: Store) -> None:
-    """Let workers take up a run again that was set aside because they died with it."""
+    """Let workers run a run again that was set aside because they died while they ran it."""
     from fastroai.cli import working
 
     perform(working.release(store, run))
@@ -310,7 +312,7 @@ def list_runs(
     ] = None,
     tag: Annotated[str | None, typer.Option(help="Only runs with this tag.")] = None,
     tenant: Annotated[str | None, typer.Option(help="Only runs of this tenant.")] = None,
-    limit: Annotated[int, typer.Option(help="How many at most.")] = 100,
+    limit: Annotated[int, typer.Option(help="The most to list.")] = 100,
     codec: Codec = None,
     as_json: AsJson = False,
 ) -> None:
@@ -341,7 +343,7 @@ def transcript(
     run: Run,
     store: Store,
     step: Annotated[
-        str | None, typer.Option(help="Only this step, as `runs show` names it, or a place in the run.")
+        str | None, typer.Option(help="Only this step, as `runs show` names it, or a path in the run.")
     ] = None,
     codec: Codec = None,
     as_json: AsJson = False,
@@ -380,23 +382,23 @@ def resume(
         typer.Option(metavar="JSON", help="The answer that a graph waits for: JSON, or @file."),
     ] = None,
     node: Annotated[
-        str | None, typer.Option(help="The node that is answered; the one that asked first, unless given.")
+        str | None, typer.Option(help="The node that is answered; by default the one that asked first.")
     ] = None,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Go on even if the pipeline has changed or a process has the run."),
+        typer.Option("--force", help="Continue even if the pipeline has changed or a process is running it."),
     ] = False,
     on_changed: Annotated[
         str | None,
         typer.Option(
             metavar="ask|keep|fail",
-            help="What to do with answers on record whose prompt, model or output type has changed.",
+            help="What to do with stored answers whose prompt, model or output type has changed.",
         ),
     ] = None,
     codec: Codec = None,
     as_json: AsJson = False,
 ) -> None:
-    """Go on with a run that was interrupted, failed, or paused."""
+    """Continue a run that was interrupted, failed, or paused."""
     from fastroai.cli import running
 
     perform(
@@ -410,18 +412,21 @@ def fork(
     store: Store,
     pipeline: Target,
     at: Annotated[
-        str | None, typer.Option(metavar="STEP", help="The step to run anew, with all that need it.")
+        str | None, typer.Option(metavar="STEP", help="The step to run again, with all steps that need it.")
     ] = None,
     run_id: Annotated[str | None, typer.Option(help="The id of the new run.")] = None,
     deps: Deps = None,
     inputs: Inputs = None,
     outputs: Annotated[
-        str | None, typer.Option(metavar="JSON", help="Outputs to put in place, by step: JSON, or @file.")
+        str | None,
+        typer.Option(
+            metavar="JSON", help="Outputs to use in place of those of the run, by step: JSON, or @file."
+        ),
     ] = None,
     codec: Codec = None,
     as_json: AsJson = False,
 ) -> None:
-    """Start a new run that has what this one did before a step, at no cost."""
+    """Start a new run from a step of this one. What happened before that step is reused, at no cost."""
     from fastroai.cli import running
 
     perform(running.fork(run, store, pipeline, at, run_id, deps, inputs, outputs, codec, as_json))
@@ -432,12 +437,12 @@ def delete(
     run: Run,
     store: Store,
     force: Annotated[
-        bool, typer.Option("--force", help="Delete it even if a process has it, or it cannot be read.")
+        bool, typer.Option("--force", help="Delete it even if a process is running it, or it cannot be read.")
     ] = False,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Forget a run."""
+    """Delete a run."""
     from fastroai.cli import forgetting
 
     perform(forgetting.delete(run, store, force, yes, as_json))
@@ -452,7 +457,7 @@ def purge(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Forget the runs in which nothing has happened for the age given. Runs that a process has are kept."""
+    """Delete the runs in which nothing has happened for the given age, except those that are running."""
     from fastroai.cli import forgetting
 
     perform(forgetting.purge(store, older_than, status, dry_run, yes, as_json))
@@ -481,7 +486,7 @@ def list_questions(
     pipeline: Annotated[
         str | None, typer.Option(help="Only questions of this pipeline, graph or workflow.")
     ] = None,
-    limit: Annotated[int, typer.Option(help="How many at most.")] = 100,
+    limit: Annotated[int, typer.Option(help="The most to list.")] = 100,
     codec: Codec = None,
     as_json: AsJson = False,
 ) -> None:
@@ -512,7 +517,7 @@ def answer(
     codec: Codec = None,
     as_json: AsJson = False,
 ) -> None:
-    """Put the answer to a question on record. The run goes on when it is resumed."""
+    """Store the answer to a question. The run continues when it is resumed."""
     from fastroai.cli import reviewing
 
     perform(reviewing.answer(question, value, store, reviewer, rationale, codec, as_json))
@@ -521,7 +526,7 @@ def answer(
 @flow.command("list")
 def list_flows(
     store: FlowStore = None,
-    limit: Annotated[int, typer.Option(help="How many at most.")] = 100,
+    limit: Annotated[int, typer.Option(help="The most to list.")] = 100,
     codec: Codec = None,
     as_json: AsJson = False,
 ) -> None:
@@ -549,7 +554,7 @@ def audit_flow(flow: FlowId, store: FlowStore = None, codec: Codec = None, as_js
 
 @flow.command("resume")
 def resume_flow(flow: FlowId, store: FlowStore = None, codec: Codec = None, as_json: AsJson = False) -> None:
-    """Tell what is due in a flow, as an agent is told. Gates whose time is over are killed."""
+    """Show the step of a flow that is due, as agents see it. Gates whose time is over are killed."""
     from fastroai.cli import flows
 
     perform(flows.resume(flow, store, codec, as_json))
@@ -563,7 +568,7 @@ def revert_flow(
     codec: Codec = None,
     as_json: AsJson = False,
 ) -> None:
-    """Go back to a checkpoint of a flow. What happened since then stays on record."""
+    """Go back to a checkpoint of a flow. What happened since then stays in the log."""
     from fastroai.cli import flows
 
     perform(flows.revert(flow, label, store, codec, as_json))
@@ -572,7 +577,7 @@ def revert_flow(
 @gate.command("list")
 def list_gates(
     store: FlowStore = None,
-    limit: Annotated[int, typer.Option(help="How many at most.")] = 100,
+    limit: Annotated[int, typer.Option(help="The most to list.")] = 100,
     codec: Codec = None,
     as_json: AsJson = False,
 ) -> None:
@@ -592,7 +597,7 @@ def approve_gate(
     codec: Codec = None,
     as_json: AsJson = False,
 ) -> None:
-    """Approve: the flow goes on."""
+    """Approve: the flow continues."""
     from fastroai.cli import flows
 
     perform(flows.decide("approve", flow, step, note, resolved_by, store, codec, as_json))
@@ -640,7 +645,7 @@ def serve(
     ] = None,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A name by which clients call the server; several times."),
+        typer.Option(metavar="NAME", help="A name by which clients call the server. Repeatable."),
     ] = None,
     workspace: Annotated[
         Path, typer.Option(metavar="FOLDER", help="The only folder whose files checks and tools read.")
@@ -658,8 +663,8 @@ def serve(
         bool,
         typer.Option(
             "--trust-client",
-            help="Believe the client and its agent that a person has decided at a gate: it is on record as "
-            "human, and not as agent.",
+            help="Trust the client when it says that a person has decided at a gate: the decision is "
+            "stored as human, and not as agent.",
         ),
     ] = False,
     codec: Codec = None,
@@ -677,7 +682,7 @@ Clients = Annotated[
     typer.Option(
         "--client",
         metavar="NAME",
-        help="claude-code, cursor, codex, vscode or gemini-cli; several times. Those that are found, unless "
+        help="claude-code, cursor, codex, vscode or gemini-cli. Repeatable; those that are found, unless "
         "given. For any other name, the configuration is printed.",
         show_default=False,
     ),
@@ -698,7 +703,7 @@ def mcp_install(
         list[str] | None,
         typer.Option(
             metavar="PART",
-            help="server, instructions, skills or hooks; several times. All, unless given.",
+            help="server, instructions, skills or hooks. Repeatable; by default all.",
             show_default=False,
         ),
     ] = None,
@@ -706,7 +711,7 @@ def mcp_install(
         str | None,
         typer.Option(
             metavar="COMMAND",
-            help="How clients start FastroAI, as in 'uv run fastroai'; this installation unless given.",
+            help="How clients start FastroAI, as in 'uv run fastroai'; by default this installation.",
             show_default=False,
         ),
     ] = None,
@@ -730,7 +735,7 @@ def mcp_uninstall(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Take back what `mcp install` has written."""
+    """Remove what `mcp install` has written."""
     from fastroai.cli import installing
 
     perform(installing.uninstall(client or [], scope, project, keep_skills, dry_run, as_json))
@@ -749,7 +754,9 @@ def spend_report(
     store: Store,
     by: Annotated[
         str,
-        typer.Option(help="Fields of the rows: day, pipeline, model, tenant, tag; several with commas."),
+        typer.Option(
+            help="Fields of the rows: day, pipeline, model, tenant, tag; separate several with commas."
+        ),
     ] = "day",
     since: Annotated[
         str | None, typer.Option(metavar="WHEN", help="An age, as in 7d, or a day or time of UTC.")
@@ -760,7 +767,7 @@ def spend_report(
     form: Form = "table",
     as_json: AsJson = False,
 ) -> None:
-    """Sum what all runs on record have spent, by time and name."""
+    """Add up what all stored runs have spent, by time and name."""
     from fastroai.cli import spending
 
     perform(spending.report(store, by, since, until, form, as_json))
@@ -795,7 +802,9 @@ def spend_set(
     store: SpendPlace,
     reason: Reason,
     window: WindowName = "day",
-    new: Annotated[bool, typer.Option("--new", help="Also if nothing was spent under this key yet.")] = False,
+    new: Annotated[
+        bool, typer.Option("--new", help="Also if nothing has been spent under this key yet.")
+    ] = False,
     by: By = None,
     as_json: AsJson = False,
 ) -> None:
@@ -840,7 +849,7 @@ def validate_workflow(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Check specs, and tell everything that is wrong with them."""
+    """Check specs, and list everything that is wrong with them."""
     from fastroai.cli import specs
 
     finish(lambda: specs.validate(files, as_json))
@@ -848,7 +857,7 @@ def validate_workflow(
 
 @workflow.command("list")
 def list_workflows(
-    folder: Annotated[str, typer.Argument(metavar="[FOLDER]", help="Where to look.")] = ".",
+    folder: Annotated[str, typer.Argument(metavar="[FOLDER]", help="The folder to search.")] = ".",
     as_json: AsJson = False,
 ) -> None:
     """List the workflows of a folder: its files *.stratum.yaml and *.workflow.yaml."""
@@ -860,7 +869,7 @@ def list_workflows(
 @workflow.command("compile")
 def compile_workflow(
     folder: Annotated[
-        str, typer.Argument(metavar="FOLDER", help="Where the task files *.md are.", show_default=False)
+        str, typer.Argument(metavar="FOLDER", help="The folder of the task files *.md.", show_default=False)
     ],
     flow: Annotated[str, typer.Option(help="The name of the workflow and its flow.")] = "tasks",
     output: Output = None,
@@ -876,12 +885,14 @@ def compile_workflow(
 def run_workflow(
     file: Annotated[str, typer.Argument(metavar="SPEC", help="A file with a spec.", show_default=False)],
     flow: Annotated[
-        str | None, typer.Option(help="The flow; the one that runs first unless given.", show_default=False)
+        str | None, typer.Option(help="The flow; by default the one that runs first.", show_default=False)
     ] = None,
     given: Annotated[
         list[str] | None,
         typer.Option(
-            "--input", metavar="NAME=VALUE", help="An input: text, or JSON where it is no string. Repeatable."
+            "--input",
+            metavar="NAME=VALUE",
+            help="An input: text, or JSON if the input is not a string. Repeatable.",
         ),
     ] = None,
     inputs: Annotated[
@@ -901,7 +912,7 @@ def run_workflow(
     deps: Deps = None,
     store: FlowStore = None,
     run_id: Annotated[
-        str | None, typer.Option(help="The id of the run. If the store has that run, it goes on.")
+        str | None, typer.Option(help="The id of the run. If the store has that run, it continues.")
     ] = None,
     workspace: Annotated[str, typer.Option(help="The folder whose files the checks see.")] = ".",
     codec: Codec = None,
@@ -933,7 +944,7 @@ def run_workflow(
 def draw_workflow(
     file: Annotated[str, typer.Argument(metavar="SPEC", help="A file with a spec.", show_default=False)],
     flow: Annotated[
-        str | None, typer.Option(help="The flow; the one that runs first unless given.", show_default=False)
+        str | None, typer.Option(help="The flow; by default the one that runs first.", show_default=False)
     ] = None,
     form: Annotated[str, typer.Option("--format", help="mermaid or svg.")] = "mermaid",
     output: Output = None,

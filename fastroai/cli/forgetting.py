@@ -46,7 +46,7 @@ def refusal_of(question: str, yes: bool) -> int | None:
     if yes:
         return None
     if not sys.stdin.isatty():
-        complain(f"{question} There is no terminal to ask on: say --yes, or leave it")
+        complain(f"{question} There is no terminal to ask on; add --yes to confirm")
         return USAGE
     return None if typer.confirm(plain(question), err=True) else REFUSED
 

@@ -115,7 +115,7 @@ def _person(by: str | None) -> str:
     try:
         return getpass.getuser()
     except (OSError, KeyError) as error:
-        raise ConfigurationError("--by", None, "a name, as this user has none on this machine") from error
+        raise ConfigurationError("--by", None, "a name: this user has none on this machine") from error
 
 
 def _shape(status: SpendStatus) -> dict[str, JsonValue]:

@@ -89,7 +89,7 @@ async def resume(
 def _of_pipeline(inputs: str | None, answer: str | None, node: str | None) -> dict[str, object]:
     for option, given in (("--answer", answer), ("--node", node)):
         if given is not None:
-            raise ConfigurationError(option, given, "nothing for a pipeline, which takes --inputs")
+            raise ConfigurationError(option, given, "no value for a pipeline, which takes --inputs")
     return {"inputs": json_object("--inputs", inputs)}
 
 
@@ -205,5 +205,7 @@ async def made_by(target: str | None) -> object:
         return await made if inspect.isawaitable(made) else made
     except Exception as error:
         raise ConfigurationError(
-            "--deps", target, f"what can be made without arguments; {type(error).__name__}: {error}"
+            "--deps",
+            target,
+            f"a class or function that can be called without arguments; {type(error).__name__}: {error}",
         ) from error

@@ -97,7 +97,7 @@ def json_value(option: str, text: str) -> JsonValue:
     except (OSError, ValueError) as error:
         raise ConfigurationError(option, text, f"JSON, or @file; {error}") from error
     except RecursionError as error:
-        raise ConfigurationError(option, text, "JSON that is not so deep") from error
+        raise ConfigurationError(option, text, "JSON that is nested less deeply") from error
     return value
 
 
@@ -119,7 +119,7 @@ def existing_place(place: str) -> str:
 
     kind, where = kind_and_place(place)
     if kind == "sqlite" and not Path(where).is_file():
-        raise ConfigurationError("--store", place, "a file that is there, or the URL of Redis or PostgreSQL")
+        raise ConfigurationError("--store", place, "an existing file, or the URL of Redis or PostgreSQL")
     return place
 
 
@@ -130,7 +130,7 @@ def existing_folder(option: str, path: Path) -> Path:
         ConfigurationError: there is no such folder.
     """
     if not path.is_dir():
-        raise ConfigurationError(option, str(path), "a folder that is there")
+        raise ConfigurationError(option, str(path), "an existing folder")
     return path.resolve()
 
 

@@ -93,7 +93,7 @@ def _checkable(of: Annotation) -> Annotation:
 def _adapter(accepts: Annotation) -> TypeAdapter[Any]:
     adapter = adapter_of(accepts)
     if adapter is None:
-        expected = "a type that pydantic can check, all of whose names are defined"
+        expected = "a type that pydantic can check, with all its names defined"
         raise ConfigurationError("accepts", accepts, expected)
     return adapter
 

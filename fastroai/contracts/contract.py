@@ -87,7 +87,7 @@ class Contract:
         if self.returns is None:
             object.__setattr__(self, "returns", type(None))
         if isinstance(self.returns, str):
-            raise ConfigurationError("returns", self.returns, "a type; its name in quotes is not looked up")
+            raise ConfigurationError("returns", self.returns, "a type, not its name in quotes")
         if not isinstance(first_given(self.strict, default=False), bool):
             raise ConfigurationError("strict", self.strict, "True or False")
         for option in ("require", "ensure"):

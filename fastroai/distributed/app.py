@@ -105,7 +105,7 @@ class Distributed(Client):
                 expected = "a pipeline, graph, router, flow, or workflow with `bind`"
                 raise ConfigurationError("door", door, expected)
             if door.name in self._doors:
-                expected = f"a name of its own: another {door.name!r} is registered"
+                expected = f"a different name: another {door.name!r} is registered"
                 raise ConfigurationError("door", door, expected)
             if door.config.codec is not self.codec:
                 expected = f"that of {door.name!r}, so that this process can read its runs: codec=..."
@@ -329,7 +329,7 @@ class Distributed(Client):
             ConfigurationError: nothing is registered, or an option is invalid.
         """
         if not self._doors:
-            raise ConfigurationError("worker()", self.app, "something to carry: call register(...) before")
+            raise ConfigurationError("worker()", self.app, "at least one pipeline: call register(...) first")
         if isinstance(queues, str) or not queues:
             raise ConfigurationError("queues", queues, "names of queues, such as ['default']")
         check_count("concurrency", concurrency, least=1)

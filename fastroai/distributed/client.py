@@ -203,20 +203,23 @@ class Client:
         await self._find_app()
         routing = found.header.routing
         if routing is not None and routing.is_set_aside:
-            return f"{routing.deaths} workers in a row died with it; release() lets them take it up again"
+            return (
+                f"{routing.deaths} workers in a row died while they ran it; release() lets workers run it "
+                "again"
+            )
         if routing is None or not is_due(found, self.app):
             return ""
         if routing.failure is not None:
-            return f"it could not be taken up, and will be tried again: {routing.failure}"
+            return f"it could not be started, and will be tried again: {routing.failure}"
         roster, name, queue = await read_roster(self.store, self.app), found.header.pipeline, routing.queue
         if not any(queue in worker.queues for worker in roster.workers):
-            return f"no living worker takes runs from queue {queue!r}"
+            return f"no running worker takes runs from queue {queue!r}"
         if roster.version_for(name, routing.definition, queue) is not None:
             return ""
         stretch = stretch_id(found.header, routing.stretch)
         if next_of(found, (await self._engine.rows([stretch])).get(stretch), roster).fate == "has one":
             return ""
-        return f"no living worker knows {name!r} as it was when the run began"
+        return f"no running worker has {name!r} as it was when the run began"
 
     # --- parts ---
 
@@ -243,7 +246,9 @@ class Client:
             expected = f"one that a worker of {self.app!r} has registered: {', '.join(names) or 'none has'}"
             raise ConfigurationError("pipeline", pipeline, f"{expected}.{hint}" if hint else expected)
         if known.is_sealed and self.codec is None:
-            raise ConfigurationError("codec", None, f"the codec of {pipeline!r}, whose values are sealed")
+            raise ConfigurationError(
+                "codec", None, f"the codec of {pipeline!r}, because its values are encrypted"
+            )
         keeper = RunKeeper(
             definition=known.definition,
             input_types={},
@@ -315,7 +320,7 @@ class Client:
         if has_partitions and not partition:
             raise ConfigurationError("partition", partition, f"a partition, which queue {queue!r} needs")
         if partition is not None and not has_partitions:
-            raise ConfigurationError("partition", partition, f"nothing: queue {queue!r} has no partitions")
+            raise ConfigurationError("partition", partition, f"no value: queue {queue!r} has no partitions")
 
 
 def check_name(name: str) -> None:
@@ -341,7 +346,7 @@ def as_json(inputs: Mapping[str, Any] | None) -> dict[str, JsonValue]:
     try:
         given: dict[str, JsonValue] = to_jsonable_python(dict(inputs or {}), inf_nan_mode="constants")
     except ValueError as error:
-        raise ConfigurationError("inputs", inputs, f"values that have a form in JSON: {error}") from error
+        raise ConfigurationError("inputs", inputs, f"values that JSON can hold: {error}") from error
     return given
 
 

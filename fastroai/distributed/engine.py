@@ -256,7 +256,9 @@ class EngineClient:
             if one.name == _name_of(self._app, name):
                 return await asyncio.to_thread(_has_partitions, one)
         names = ", ".join(sorted(one.name.removeprefix(_name_of(self._app, "")) for one in queues))
-        raise ConfigurationError("queue", name, f"one of {names}" if names else "a queue that is declared")
+        raise ConfigurationError(
+            "queue", name, f"one of {names}" if names else "the name of a declared queue"
+        )
 
     async def delete_schedule(self, name: str) -> None:
         """Delete a schedule, if there is one of this name."""

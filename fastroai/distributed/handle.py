@@ -194,7 +194,7 @@ class RunHandle(Generic[ResultT]):
             ConfigurationError: this process has not registered the pipeline or graph. `wait` returns what is
                 on record, for which no code is needed.
         """
-        _, door = await self._with_code("result()", "; elsewhere, wait() returns what is on record")
+        _, door = await self._with_code("result()", "; elsewhere, wait() returns what is stored")
         execute = cast("Callable[..., Awaitable[ResultT]]", door.execute)
         async with asyncio.timeout(None if timeout is None else seconds_above_zero("timeout", timeout)):
             state = await self.wait()
@@ -306,7 +306,7 @@ class RunHandle(Generic[ResultT]):
         name = found.header.pipeline
         door = self._client.door_of(name)
         if door is None:
-            raise ConfigurationError(what, self.run_id, f"called where {name!r} is registered{advice}")
+            raise ConfigurationError(what, self.run_id, f"a call where {name!r} is registered{advice}")
         return found, door
 
     @property

@@ -80,7 +80,9 @@ async def go_on(
         await engine.cancel([row.id])  # so that it keeps no place in its queue
         if header.routing is not None and header.routing.is_set_aside:
             logger.error(
-                "run %r is set aside: %d workers in a row died with it", header.run_id, header.routing.deaths
+                "run %r is set aside: %d workers in a row died while they ran it",
+                header.run_id,
+                header.routing.deaths,
             )
             return False
     await engine.enqueue(to_enqueue(found, header, version))
@@ -141,7 +143,7 @@ class Reconciler:
                 self._failure = ""
             except FastroAIError as error:
                 if self._failure != (text := str(error)):
-                    logger.warning("runs to go on with could not be looked up: %s", text)
+                    logger.warning("runs to continue could not be looked up: %s", text)
                     self._failure = text
 
     async def look(self) -> None:
@@ -239,7 +241,7 @@ async def go_on_soon(store: RunStore, engine: EngineClient, app: str, run_id: st
             await go_on(store, engine, found, rows.get(_id_of(found)), roster, most_deaths=1)
     except FastroAIError as error:
         logger.warning(
-            "run %r: no worker was told of it, so it goes on at their next look: %s", run_id, error
+            "run %r: no worker could be notified, so it continues when one polls next: %s", run_id, error
         )
 
 
@@ -248,7 +250,7 @@ async def begin_soon(store: RunStore, engine: EngineClient, found: FoundHeader, 
     try:
         await go_on(store, engine, found, None, roster, most_deaths=1)
     except FastroAIError as error:
-        logger.warning("run %r begins at the next look of a worker: %s", found.header.run_id, error)
+        logger.warning("run %r begins when a worker polls next: %s", found.header.run_id, error)
 
 
 def _id_of(found: FoundHeader) -> str:

@@ -130,7 +130,7 @@ class Worker:
             RunStatusConflict: it has not begun, or is ending.
         """
         if not self.is_open:
-            raise RunStatusConflict(self.executor, "ending", "a worker that takes stretches of runs")
+            raise RunStatusConflict(self.executor, "ending", "a worker that takes runs")
         await store_time(self._store)
         await self._engine.rows([self.executor])
 
@@ -230,7 +230,7 @@ class Worker:
             try:
                 await self._sign_on()
             except FastroAIError as error:
-                logger.warning("worker %s could not say that it lives: %s", self.executor, error)
+                logger.warning("worker %s could not report that it is running: %s", self.executor, error)
 
     async def _sign_on(self) -> None:
         now = await store_time(self._store)
@@ -375,14 +375,14 @@ class Worker:
             routing = found.header.routing
             assert routing is not None
             failure = f"{type(error).__name__}: {seal_text(str(error), of.door.config.codec)}"
-            logger.warning("run %r could not be taken up: %s: %s", run_id, type(error).__name__, error)
+            logger.warning("run %r could not be resumed: %s: %s", run_id, type(error).__name__, error)
             with suppress(RevisionConflict):
                 told = replace(found.header, routing=replace(routing, failure=failure))
                 await change_header(self._store, found, told)
         except RunNotFound:
             return False
         except FastroAIError as unread:
-            logger.warning("run %r: it is not known how far it came: %s", run_id, unread)
+            logger.warning("run %r: its progress is unknown: %s", run_id, unread)
         return True
 
     def _hearing(self, name: str) -> OnEvent:
@@ -414,7 +414,7 @@ class Worker:
             recorded, _ = await keeper.read(header.run_id, running_too=True)
             keeper.check_definition(recorded, recorded.entries)
         except (RunDefinitionChanged, *UNREADABLE) as error:
-            logger.warning("run %r waits for a worker that knows it: %s", header.run_id, error)
+            logger.warning("run %r waits for a worker that has its definition: %s", header.run_id, error)
             if len(self._not_ours) >= _REMEMBERED:
                 self._not_ours.pop(next(iter(self._not_ours)))
             self._not_ours[key] = None

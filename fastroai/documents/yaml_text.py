@@ -248,7 +248,7 @@ class _Reader:
             self._tell(DocumentProblem(message, way, *place))
         elif isinstance(around.data, dict) and text in around.data:
             first = self.read.keys[way][0]
-            message = f"the key {text!r} is there already, in line {first}; leave one of them"
+            message = f"the key {text!r} exists already, in line {first}; keep one of them"
             self._tell(DocumentProblem(message, way, *place))
         self.read.keys.setdefault(way, place)
         around.key = text

@@ -87,7 +87,7 @@ class Drawing:
         ids = Counter(node.id for node in self.nodes)
         twice = [node_id for node_id, times in ids.items() if times > 1]
         if twice:
-            raise ConfigurationError("Drawing.nodes", twice, "an id of its own for each node")
+            raise ConfigurationError("Drawing.nodes", twice, "a different id for each node")
         named = {
             "edges": dict.fromkeys(end for edge in self.edges for end in (edge.source, edge.target)),
             "starts": self.starts,

@@ -95,7 +95,7 @@ def error_chain(error: BaseException) -> Iterator[BaseException]:
         ConfigurationError: `error` is no exception.
     """
     if not isinstance(error, BaseException):
-        expected = "an exception; a result has its usage and its trace itself: result.usage, result.trace"
+        expected = "an exception; for a result, read result.usage and result.trace"
         raise ConfigurationError("error", type(error).__name__, expected)
     seen: set[int] = set()
     waiting: list[BaseException] = [error]

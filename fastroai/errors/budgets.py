@@ -324,8 +324,8 @@ class TimeBudgetExceeded(BudgetExceeded):
 
     def __str__(self) -> str:
         return (
-            f"time budget of {self.limit:,} ms{self._whose} is over{self._place}; "
-            "what was running was cancelled. Raise the budget"
+            f"time budget of {self.limit:,} ms{self._whose} is used up{self._place}; "
+            "running work was cancelled. Raise the budget"
         )
 
 

@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 
 from fastroai.errors.base import FastroAIError
 from fastroai.errors.texts import listed, nearest_hint
+from fastroai.version import DISTRIBUTION
 
 
 class ExpressionProblem(NamedTuple):
@@ -76,8 +77,8 @@ class UnknownModelError(FastroAIError, ValueError):
 
 
 def how_to_install(extra: str) -> str:
-    """Return the command that installs an extra. On the package index, our name is another project's."""
-    return f"pip install -e '.[{extra}]' in the checkout of FastroAI"
+    """Return the command that installs an extra of the distribution that is installed."""
+    return f"pip install '{DISTRIBUTION}[{extra}]'"
 
 
 class MissingExtraError(FastroAIError, ImportError):
@@ -158,10 +159,10 @@ class NoRunningLoopError(FastroAIError, RuntimeError):
     def __str__(self) -> str:
         if self.under is None:
             return (
-                "this was awaited without an event loop; FastroAI needs that of asyncio: call it in a "
-                "coroutine that asyncio.run runs, or use the sync method, such as run_sync"
+                "this was awaited without an event loop of asyncio; call it in a coroutine that asyncio.run "
+                "runs, or use the sync method, such as run_sync"
             )
         return (
-            "this was awaited on the event loop of trio; FastroAI needs that of asyncio: use the sync method "
-            "in a thread, as in: await trio.to_thread.run_sync(lambda: agent.run_sync(...))"
+            "this was awaited on the event loop of trio, but FastroAI needs asyncio; use the sync method "
+            "in a thread: await trio.to_thread.run_sync(lambda: agent.run_sync(...))"
         )

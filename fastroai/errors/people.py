@@ -21,13 +21,13 @@ class AnswerRejected(FastroAIError, ValueError):
 
     def __str__(self) -> str:
         return (
-            f"the answer to question {self.question_id!r} is not what it asks for: {self.reason}. "
-            "The question stays open"
+            f"the answer does not fit question {self.question_id!r}: {self.reason}. "
+            "The question stays open; answer it again"
         )
 
 
 class QuestionClosed(FastroAIError):
-    """A question takes no answer: it has one, its time is over, or its run does not wait for it.
+    """A question cannot be answered: it has one, its time is over, or its run does not wait for it.
 
     What to do: Look at the question again: it says who answered, or why it is closed.
     """
@@ -37,7 +37,7 @@ class QuestionClosed(FastroAIError):
         self.question_id, self.reason = question_id, reason
 
     def __str__(self) -> str:
-        return f"question {self.question_id!r} takes no answer: {self.reason}"
+        return f"question {self.question_id!r} cannot be answered: {self.reason}"
 
 
 class QuestionTimedOut(FastroAIError, TimeoutError):
@@ -53,7 +53,7 @@ class QuestionTimedOut(FastroAIError, TimeoutError):
     def __str__(self) -> str:
         return (
             f"nobody answered question {self.question_id!r} until {self.deadline:%Y-%m-%d %H:%M:%S} UTC; "
-            "ctx.ask(..., on_timeout=) goes on without an answer"
+            "ctx.ask(..., on_timeout=...) continues without an answer"
         )
 
 
@@ -84,5 +84,5 @@ class MessageTimedOut(FastroAIError, TimeoutError):
     def __str__(self) -> str:
         return (
             f"nobody sent message {self.name!r} to run {self.run_id!r} until "
-            f"{self.deadline:%Y-%m-%d %H:%M:%S} UTC; ctx.receive(..., on_timeout=) goes on without it"
+            f"{self.deadline:%Y-%m-%d %H:%M:%S} UTC; ctx.receive(..., on_timeout=...) continues without it"
         )

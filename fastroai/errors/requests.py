@@ -29,8 +29,8 @@ class AnswerCutError(FastroAIError):
 
     def __str__(self) -> str:
         return (
-            f"the answer of {self.provider}:{self.model} broke off: its stream ended without a finish "
-            "reason; what came of it is in error.partial_response"
+            f"the answer of {self.provider}:{self.model} is incomplete: its stream ended without a finish "
+            "reason. The part that arrived is in error.partial_response"
         )
 
 
@@ -78,8 +78,8 @@ class CircuitOpenError(FastroAIError):
         when = f"the next try is in {self.opens_in:.1f} s" if self.opens_in else "a request is trying it now"
         last = f"; the last failure: {self.last_failure}" if self.last_failure else ""
         return (
-            f"circuit breaker{whose} lets no requests through to {self.provider!r}, which fails; "
-            f"{when}{last}. Retry later, or put another model behind this one in a FallbackModel"
+            f"no request was sent to {self.provider!r}: it keeps failing, so the circuit breaker{whose} is "
+            f"open; {when}{last}. Retry later, or put another model behind this one in a FallbackModel"
         )
 
 
@@ -152,8 +152,8 @@ class UnboundedRequestError(FastroAIError):
 
     def __str__(self) -> str:
         return (
-            f"nothing bounds what a request to {self.provider}:{self.model} can use, so no budget of it can "
-            f"hold: {self.why or 'set max_tokens on the agent'}. To send it all the same, set "
+            f"a request to {self.provider}:{self.model} could use any amount, so it was not sent under a "
+            f"budget: {self.why or 'set max_tokens on the agent'}. To send it anyway, set "
             "on_unbounded='allow' on the Budget or SpendLimit"
         )
 
@@ -170,7 +170,7 @@ class UnmeteredRequestError(FastroAIError):
 
     def __str__(self) -> str:
         path = " / ".join(self.scope_path)
-        return f"{self.call} cannot be counted in {path}, so it was not made; {self.instead}"
+        return f"{self.call} cannot be counted in {path}, so it was not sent; {self.instead}"
 
 
 class PriceUpdateError(FastroAIError):
@@ -186,7 +186,9 @@ class PriceUpdateError(FastroAIError):
         self.url, self.reason = url, reason
 
     def __str__(self) -> str:
-        return f"no newer prices from {self.url}: {self.reason}; the prices in use stay in use"
+        return (
+            f"newer prices could not be read from {self.url}: {self.reason}; the present prices stay in use"
+        )
 
 
 class ScopeClosedError(FastroAIError):
@@ -202,9 +204,9 @@ class ScopeClosedError(FastroAIError):
         """Whether the request had been sent. Then it was ended with the run, and may have been billed."""
 
     def __str__(self) -> str:
-        what = f"a request was made under {' / '.join(self.scope_path)} after that run had ended"
+        what = f"a request of {' / '.join(self.scope_path)} was made after that run had ended"
         if self.in_flight:
-            what = f"a request under {' / '.join(self.scope_path)} was ended, as its run ended before it"
+            what = f"a request of {' / '.join(self.scope_path)} was cancelled, because its run ended first"
         return f"{what}; await everything that a step starts before it returns"
 
 
@@ -234,13 +236,13 @@ class ForkedScopeError(FastroAIError):
         where = " / ".join(self.scope_path)
         if self.left == "run":
             return (
-                f"the run of {where} is on record by process {self.opened_in}, and this is process "
-                f"{self.process}, forked from it: call models in threads or tasks of the run, or start the "
-                "process with the method 'spawn', and give it budgets of its own"
+                f"process {self.process} cannot work on the run of {where}: it was forked from process "
+                f"{self.opened_in}, which writes that run. Call models in threads or tasks of the run, or "
+                "start "
+                "the process with the method 'spawn', and give it its own budgets"
             )
         return (
-            f"the budget of {where} was opened in process {self.opened_in}, and this is process "
-            f"{self.process}, forked from it: a budget is not shared between processes, and each of them "
-            "could spend all of it. Open a budget in this process (with budget_scope(...)), or share one "
-            "ceiling among them: SpendLimit(usd=..., store=SQLiteSpendStore(...))"
+            f"process {self.process} cannot spend the budget of {where}: it was forked from process "
+            f"{self.opened_in}, and each of them could spend all of it. Open a budget in this process (with "
+            "budget_scope(...)), or share one limit: SpendLimit(usd=..., store=SQLiteSpendStore(...))"
         )

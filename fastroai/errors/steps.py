@@ -36,8 +36,8 @@ class MissingInputError(FastroAIError, KeyError):
         given = ", ".join(map(repr, self.known)) or "none"
         if self.in_graph:
             return (
-                f"node {self.step_id!r} asked for {self.key!r}, which is not in the memory that it sees; "
-                f"that has: {given}.{nearest_hint(self.key, self.known)} Give it as an input, let a node "
+                f"node {self.step_id!r} asked for {self.key!r}, which is not in the memory that it reads; "
+                f"there is: {given}.{nearest_hint(self.key, self.known)} Give it as an input, let a node "
                 f"before this one write it, add it to the node's reads if it has any, or pass a default: "
                 f"ctx.get_input({self.key!r}, default)"
             )
@@ -220,9 +220,10 @@ class OnceInterrupted(FastroAIError):
 
     def __str__(self) -> str:
         return (
-            f"it is not known whether {self.name!r} of step {self.step_id!r} has happened: its process died "
-            "meanwhile, or its result could not be stored. Find out; if it must be done again, resume with "
-            "ctx.once(..., if_interrupted='repeat'), else fork the run with the output of the step"
+            f"{self.name!r} of step {self.step_id!r} may have happened or not: its process died meanwhile, "
+            "or "
+            "its result could not be stored. Find out. If it must be done again, resume with "
+            "ctx.once(..., if_interrupted='repeat'); otherwise fork the run with the output of the step"
         )
 
 
@@ -266,11 +267,12 @@ class LangGraphStopped(FastroAIError):
     def __str__(self) -> str:
         if self.reason == "interrupt":
             return (
-                f"the graph of step {self.step_id!r} waits for an answer to {self.detail}; give "
-                "graph_step(answer=...) a function that has it, and resume the run, which takes a store for "
-                "the run and a checkpointer in the graph"
+                f"the graph of step {self.step_id!r} waits for an answer to {self.detail}. Pass "
+                "a function that returns it as graph_step(answer=...), and resume the run. This needs a "
+                "store "
+                "for the run, and a checkpointer in the graph"
             )
         return (
-            f"the graph of step {self.step_id!r} has reached its recursion limit ({self.detail}); see that "
-            "it ends, or raise the limit: graph_step(graph_config={'recursion_limit': ...})"
+            f"the graph of step {self.step_id!r} has reached its recursion limit ({self.detail}); make "
+            "sure that it ends, or raise the limit: graph_step(graph_config={'recursion_limit': ...})"
         )

@@ -35,7 +35,7 @@ class FlowStopped(FastroAIError):
         why = f"it waits for the answer to {asked}" if asked else self.reason
         return (
             f"flow {self.flow!r} is {self.status}: {why}. "
-            f"await {self.flow}.resume({self.run_id!r}) goes on with it"
+            f"To continue it: await {self.flow}.resume({self.run_id!r})"
         )
 
 
@@ -47,7 +47,9 @@ class StoreUnavailable(FastroAIError):
 
     retryable = True
 
-    def __init__(self, store: str, reason: str, advice: str = "see that it is there and answers") -> None:
+    def __init__(
+        self, store: str, reason: str, advice: str = "check its address, and whether it is running"
+    ) -> None:
         super().__init__(store, reason, advice)
         self.store, self.reason, self.advice = store, reason, advice
 
@@ -98,8 +100,8 @@ class RevisionConflict(FastroAIError):
 
     def __str__(self) -> str:
         return (
-            f"key {self.key!r} is at revision {self.actual}, not {self.expected}: another writer was there, "
-            "or an earlier attempt at the same write; read the key again"
+            f"key {self.key!r} is at revision {self.actual}, not {self.expected}: another process, or an "
+            "earlier attempt at the same write, has changed it; read the key again"
         )
 
 
@@ -115,7 +117,7 @@ class RunExists(FastroAIError):
 
     def __str__(self) -> str:
         return (
-            f"there is a run {self.run_id!r} in the store already ({self.status}); go on with it by "
+            f"run {self.run_id!r} is in the store already ({self.status}); continue it with "
             "resume(run_id) or execute(..., on_existing='resume'), or choose another run_id"
         )
 
@@ -156,8 +158,8 @@ class RunInProgress(FastroAIError):
 
     def __str__(self) -> str:
         return (
-            f"run {self.run_id!r} is running in {self.owner.partition(' (')[0]}, whose lease is until "
-            f"{self.lease_until:%H:%M:%S} UTC unless it renews it; wait for it, or end that process"
+            f"run {self.run_id!r} is running in {self.owner.partition(' (')[0]}, which holds it until "
+            f"{self.lease_until:%H:%M:%S} UTC at least; wait for it, or end that process"
         )
 
 
@@ -191,14 +193,14 @@ class RunTakenOver(FastroAIError):
     def __str__(self) -> str:
         if self.is_gone:
             return (
-                f"run {self.run_id!r} was deleted, or its store was emptied or has lost it (as Redis does "
-                "that evicts keys, or restarts without them): what this process wrote is gone. It has "
-                "stopped, and the run cannot be resumed: start a new one"
+                f"run {self.run_id!r} is gone from its store. It was deleted, or the store has lost it, as "
+                "Redis can when it evicts keys or restarts. This process has stopped, and the run cannot be "
+                "resumed; start a new one"
             )
         return (
-            f"run {self.run_id!r} was deleted, or taken up by another process by force, or because this one "
-            "had not renewed its lease in time. This process has stopped; what it did after that is not on "
-            "record"
+            f"this process has lost run {self.run_id!r}: it was deleted, or another process took it over by "
+            "force, or because this process did not renew its lease in time. This process has stopped; what "
+            "it did after that is not stored"
         )
 
 
@@ -214,8 +216,8 @@ class RunConflict(FastroAIError):
 
     def __str__(self) -> str:
         return (
-            f"run {self.run_id!r} is no longer at revision {self.expecting}: somebody else has reported to "
-            "it, or taken it up. Nothing of this call is on record. Read it again, and decide anew"
+            f"run {self.run_id!r} is no longer at revision {self.expecting}: another call has reported to "
+            "it or resumed it. This call has stored nothing. Read the run again, then decide"
         )
 
 
@@ -253,7 +255,7 @@ class CallChangedError(FastroAIError):
 
     With `on_changed="fail"`, nothing was sent. With `"keep"`, the answer does not fit what is declared now.
 
-    What to do: Resume with `on_changed="ask"` to ask anew, or undo the change of the declaration.
+    What to do: Resume with `on_changed="ask"` to ask again, or undo the change of the declaration.
     """
 
     def __init__(
@@ -269,14 +271,14 @@ class CallChangedError(FastroAIError):
         )
         if self.misfit is None:
             return (
-                f"{changed} since its answer was put on record, and on_changed='fail'; nothing was sent. "
-                "Resume the run with the declaration as it was, with on_changed='ask' to ask the model anew, "
-                "or with on_changed='keep' to use the answer on record"
+                f"{changed} since its answer was stored, and on_changed='fail'; nothing was sent. "
+                "Resume the run with the earlier declaration, with on_changed='ask' to ask the model again, "
+                "or with on_changed='keep' to use the stored answer"
             )
         return (
-            f"{changed}, and the answer on record, which on_changed='keep' is to use, does not fit it: "
-            f"{self.misfit}. Resume the run with on_changed='ask' to ask the model anew, or with the "
-            "declaration as it was"
+            f"{changed}, and the stored answer, which on_changed='keep' is to use, does not fit it: "
+            f"{self.misfit}. Resume the run with on_changed='ask' to ask the model again, or with the "
+            "earlier declaration"
         )
 
 
@@ -345,8 +347,8 @@ class UnknownFactKind(FastroAIError):
 
     def __str__(self) -> str:
         return (
-            f"run {self.run_id!r} cannot go on: entry {self.position} of its log is a {self.kind!r}, a kind "
-            "of fact that no imported module declares; nothing was run. Import the module with that subclass "
+            f"run {self.run_id!r} cannot continue: entry {self.position} of its log is a {self.kind!r}, "
+            "which no imported module declares; nothing was run. Import the module with that subclass "
             "of fastroai.pipelines.Fact, and try again; the trace of the run can be read without it"
         )
 

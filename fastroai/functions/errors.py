@@ -127,8 +127,8 @@ class ConvergenceFailure(NoUsableOutput):
 
     def __str__(self) -> str:
         return (
-            f"function {self.function!r}: until= does not hold after {len(self.history)} iterations, whose "
-            "outputs are in error.history. Allow more with max_iterations=, or ask for less"
+            f"function {self.function!r}: no output of {len(self.history)} iterations fulfils until=; they "
+            "are in error.history. Allow more with max_iterations=, or weaken until="
         )
 
 
@@ -230,9 +230,10 @@ class FlowDiverged(FastroAIError):
 
     def __str__(self) -> str:
         return (
-            f"flow {self.flow!r} has {self.recorded} on record, and now calls {self.called} instead. "
-            "A resumed flow must make the same calls: take what changes (times, random numbers, other "
-            "services) from its inputs or from a @compute function, or start a new run"
+            f"flow {self.flow!r} called {self.recorded} before it was resumed, and now calls {self.called}. "
+            "A resumed flow must make the same calls. Take values that change (times, random numbers, "
+            "answers "
+            "of services) from its inputs or from a @compute function, or start a new run"
         )
 
 
@@ -250,7 +251,7 @@ class HumanTimeoutError(QuestionTimedOut):
     def __str__(self) -> str:
         return (
             f"nobody answered review {self.review_id!r} until {self.deadline:%Y-%m-%d %H:%M:%S} UTC; "
-            "await_human(..., on_timeout=) goes on without an answer"
+            "await_human(..., on_timeout=...) continues without an answer"
         )
 
 

@@ -107,7 +107,7 @@ def text_problems(signature: Signature, *, intent: object, context: object) -> I
                 why = (
                     "inputs are added by themselves"
                     if _opacity_at(named[0], declared.opacity) is None
-                    else "it is opaque, and travels as data only"
+                    else "it is opaque, so it is sent as data only"
                 )
                 yield f"{option} names the input {named[0]}; leave it out: {why}"
 

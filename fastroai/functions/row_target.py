@@ -57,7 +57,9 @@ class FunctionRows(Generic[T]):
     async def call(self, inputs: Mapping[str, Any], how: RowCall) -> T:
         """Call the function."""
         if how.deps is not None:
-            raise ConfigurationError("deps", how.deps, f"nothing: {self.name!r} is a function and takes none")
+            raise ConfigurationError(
+                "deps", how.deps, f"no value: {self.name!r} is a function and takes none"
+            )
         current_batching.set(how.batching)  # in the context of this row
         return await self.perform(inputs, how)
 

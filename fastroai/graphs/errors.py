@@ -70,11 +70,11 @@ class MemoryConflict(FastroAIError):
 
     def __str__(self) -> str:
         if self.why:
-            return f"the reducer of {self.key!r} failed on what branches of one fork wrote: {self.why}"
+            return f"the reducer of {self.key!r} failed on the values of parallel branches: {self.why}"
         return (
-            f"nodes {self.first!r} and {self.second!r}, in branches of one fork, both wrote {self.key!r}; "
-            "let them write different keys, or say what becomes of both: "
-            f"reducers={{{self.key!r}: 'append'}}, on_conflict='last_wins'"
+            f"nodes {self.first!r} and {self.second!r}, in parallel branches, both wrote {self.key!r}; "
+            "let them write different keys, or combine the values: "
+            f"reducers={{{self.key!r}: 'append'}} or on_conflict='last_wins'"
         )
 
 
@@ -89,7 +89,7 @@ class VisitsExhausted(FastroAIError):
         self.nodes = nodes
 
     def __str__(self) -> str:
-        return f"a cycle of nodes that are all over their max_visits: {', '.join(map(repr, self.nodes))}"
+        return f"every node of a cycle has reached its max_visits: {', '.join(map(repr, self.nodes))}"
 
 
 class JudgeEscalated(FastroAIError):
@@ -125,6 +125,6 @@ class JudgeNotSatisfied(FastroAIError):
     def __str__(self) -> str:
         times = "the output" if self.iterations == 1 else f"any of {self.iterations} outputs"
         return (
-            f"the judge of step {self.step_id!r} did not accept {times}; of the last it said: {self.reason}. "
+            f"the judge of step {self.step_id!r} did not accept {times}; its last feedback: {self.reason}. "
             "Allow more with max_iterations=, or handle the failure with an on_failure edge"
         )

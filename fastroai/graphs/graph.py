@@ -312,9 +312,9 @@ class Graph(
 
         conversation, budget = self._setup.conversation, self._budget
         if conversation != GraphConversation(conversation.mode):
-            raise ConfigurationError("conversation", conversation, "a word, which is all that YAML can say")
+            raise ConfigurationError("conversation", conversation, "a word, the only form that YAML has")
         if budget is not None and not isinstance(budget, Budget):
-            raise ConfigurationError("budget", budget, "a Budget, which is all that YAML can say")
+            raise ConfigurationError("budget", budget, "a Budget, the only form that YAML has")
         reducers = self._plan.reducers
         if not all(isinstance(how, str) for how in reducers.values()):
             raise ConfigurationError("reducers", reducers, "words, which are all that YAML can say")

@@ -59,7 +59,7 @@ def answer_entry(
     asked = replay.machine.questions
     if isinstance(answer, NotGiven):
         if node is not None:
-            raise ConfigurationError("node", node, "nothing without input=, which answers it")
+            raise ConfigurationError("node", node, "input= (the answer) beside it")
         if asked and replay.finish is not None and status == "paused":
             raise ConfigurationError(
                 "input", None, f"the answer that node {next(iter(asked)).node!r} of run {run_id!r} waits for"
@@ -83,7 +83,9 @@ def _answer_to(
     try:
         writes_of(setup.plan, visit.node, checked, {})
     except ContractViolation as error:
-        raise ConfigurationError("input", answer, f"what node {visit.node!r} writes: {error}") from error
+        raise ConfigurationError(
+            "input", answer, f"values that node {visit.node!r} can write: {error}"
+        ) from error
     what = f"the answer to node {visit.node!r}"
     stored = value_to_json(checked, setup.answers.get(visit.node), what)
     return AnswerGiven(visit.node, seal(stored, codec), visit=visit.number, id=asked.id)
@@ -95,7 +97,7 @@ def _asks(recorded: Memo) -> bool:
 
 def _asked(run_id: str, asked: Sequence[Visit], answer: object, node: str | None) -> Visit:
     if not asked:
-        raise ConfigurationError("input", answer, f"none: run {run_id!r} waits for no answer")
+        raise ConfigurationError("input", answer, f"no value: run {run_id!r} does not wait for an answer")
     if node is None:
         return asked[0]
     found = next((visit for visit in asked if visit.node == node), None)
@@ -120,4 +122,6 @@ def _checked(setup: GraphSetup, visit: Visit, answer: object) -> object:
             f"{'.'.join(map(str, one['loc'])) or 'it'}: {one['msg']}"
             for one in error.errors(include_url=False)
         )
-        raise ConfigurationError("input", answer, f"what node {visit.node!r} asks for: {problems}") from error
+        raise ConfigurationError(
+            "input", answer, f"an answer that fits the question of node {visit.node!r}: {problems}"
+        ) from error

@@ -102,7 +102,7 @@ def why_closed(recorded: Memo, asked: QuestionAsked, now: datetime) -> str:
         return f"the run does not wait for it; it is {status}"
     if asked.deadline is not None and now.timestamp() >= asked.deadline:
         until = datetime.fromtimestamp(asked.deadline, UTC)
-        return f"its time was over at {until:%Y-%m-%d %H:%M:%S} UTC"
+        return f"its deadline was {until:%Y-%m-%d %H:%M:%S} UTC"
     return ""
 
 
@@ -120,12 +120,14 @@ def last_answer(recorded: Memo, key: str) -> AnswerGiven | None:
 
 def _checked(ref: str, asked: QuestionAsked, value: object, codec: PayloadCodec | None) -> JsonValue:
     if codec is None and is_sealed(asked.question):
-        raise AnswerRejected(ref, "the run has a codec, without which it could be read: give codec=")
+        raise AnswerRejected(
+            ref, "the run has a codec; pass it as codec=, so that the answer is stored encoded, too"
+        )
     asked = unseal_payloads(asked, codec)
     try:
         given: JsonValue = to_jsonable_python(value, inf_nan_mode="constants")
     except ValueError as error:
-        raise AnswerRejected(ref, f"it has no form in JSON: {error}") from error
+        raise AnswerRejected(ref, f"JSON cannot hold it: {error}") from error
     if asked.options is not None:
         if not any(given == one and type(given) is type(one) for one in asked.options):
             raise AnswerRejected(ref, f"it is none of the options: {', '.join(map(repr, asked.options))}")

@@ -106,7 +106,9 @@ class PreparedAnswers:
             answer = value_to_json(given, asked.answer_type, f"the answer to {name!r}")
             return asked.read(answer, asked.options_in_json(f"the question {name!r}"))
         except (ValueError, ValueNotStorable) as error:
-            raise ConfigurationError("answers", {name: given}, f"an answer that fits: {error}") from error
+            raise ConfigurationError(
+                "answers", {name: given}, f"an answer of the declared type: {error}"
+            ) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

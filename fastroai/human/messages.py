@@ -66,7 +66,7 @@ async def send_message(
     try:
         given: JsonValue = to_jsonable_python(value, inf_nan_mode="constants")
     except ValueError as error:
-        raise MessageRejected(run_id, name, f"it has no form in JSON: {error}") from error
+        raise MessageRejected(run_id, name, f"JSON cannot hold it: {error}") from error
     header = await _announced(opened, run_id, name, given, codec)
     number = await post(opened, header, name, seal(given, codec))
     await _tell(opened, header, name, number)
@@ -104,7 +104,7 @@ async def _check(
     started = [unseal_payloads(one, codec) for one in waiting if isinstance(one, WaitStarted)]
     schemas = [one.value_schema for one in started if one.value_schema is not None]
     if codec is None and any(map(is_sealed, schemas)):
-        reason = "the run has a codec, without which the message could be read: give codec="
+        reason = "the run has a codec; pass it as codec=, so that the message is stored encoded, too"
         raise MessageRejected(header.run_id, name, reason)
     problems = [problems_of(value, schema) for schema in schemas]
     if problems and all(problems):

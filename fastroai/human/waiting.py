@@ -87,7 +87,7 @@ class Awaited(ABC, Generic[T_co]):
         if ended is None:
             ended = await self.look(wait)
             if not isinstance(ended, WaitEnded | None):
-                expected = "wait.over(value) when the wait is over, else None"
+                expected = "wait.over(value) when the wait is over, otherwise None"
                 raise ConfigurationError(f"{type(self).__name__}.look", ended, expected)
             if ended is None:
                 started = wait._started()
@@ -274,7 +274,7 @@ class Receive(Awaited[Any]):
             value_from_json(unseal(message.value, wait._codec), self.value_type)
         except ValueError as error:
             logger.warning(
-                "run %r passes over message %r (number %d), which step %r cannot take: %s",
+                "run %r skips message %r (number %d), which step %r cannot take: %s",
                 *(wait._scope.run_id, self.name, number, wait._scope.name, error),
             )
             return False

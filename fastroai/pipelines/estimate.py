@@ -105,7 +105,7 @@ def _with_past_runs(quote: Quote, past: PastRuns) -> Quote:
     named = ", ".join(map(repr, unknown))
     runs, mean = past.mean()
     if not runs:
-        reasons = (*quote.expected_reasons, f"without {named}, of which nothing is known")
+        reasons = (*quote.expected_reasons, f"without {named}, whose cost is unknown")
         return replace(quote, expected_reasons=reasons)
     last = "the last run" if runs == 1 else f"the mean of the last {runs} runs"
     return quote.expecting(mean, f"{last}, as nothing is known of {named}")

@@ -42,7 +42,7 @@ async def estimate_rows(
     """
     total = Rows(rows, target, options.inputs, options.key).total
     if total is None:
-        expected = "a list or a frame: an iterator could not be read again by `map`"
+        expected = "a list or a frame: `map` could not read an iterator again"
         raise ConfigurationError("rows", rows, expected)
     chosen = spread(total, sample)
     is_kept = store_of(store, target.config.store) is not None
@@ -52,7 +52,7 @@ async def estimate_rows(
     name = f"{total:,} rows of {target.name!r}"
     if is_kept:
         if request.run_id is None:
-            raise ConfigurationError("run_id", None, "the id of the run that `map` goes on with")
+            raise ConfigurationError("run_id", None, "the id of the run that `map` continues")
         table = await RowRun(target, rows, replace(options, only=frozenset(chosen)), request, store).table()
         quote = await _from_table(name, total, table)
     else:

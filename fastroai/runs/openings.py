@@ -225,7 +225,7 @@ class RunKeeper:
         run_id = found.header.run_id
         has_finished = recorded.ended is not None and recorded.ended.status == "finished"
         if inputs and has_finished and not force:
-            raise RunStatusConflict(run_id, "finished", "one that goes on with these inputs. Fork it")
+            raise RunStatusConflict(run_id, "finished", "a run that can continue with these inputs. Fork it")
         if not force:  # for a finished run, any change is refused: it reaches no further step
             self.check_definition(recorded, None if has_finished else recorded.entries)
         is_new = recorded.definition != self.definition
@@ -428,7 +428,7 @@ class RunKeeper:
         stored: dict[str, JsonValue] = {}
         for name, value in inputs.items():
             if not isinstance(name, str):
-                raise ValueNotStorable(f"input {name!r}", "", type(name).__name__, "its name is no text")
+                raise ValueNotStorable(f"input {name!r}", "", type(name).__name__, "its name is not text")
             stored[name] = seal(
                 value_to_json(value, self.input_types.get(name), f"input {name!r}"), self.codec
             )
@@ -442,7 +442,7 @@ class RunKeeper:
                 for name, value in stored.items()
             }
         except ValueError as error:
-            reason = f"its inputs are not what the {self.kind} accepts: {error}"
+            reason = f"the {self.kind} does not accept its inputs: {error}"
             raise RunCorrupt(run_id, 1, reason) from error
 
 

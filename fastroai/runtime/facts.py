@@ -410,7 +410,8 @@ def _spent(spender: Spender | None, fact: object) -> Usage:
         raise ConfigurationError(
             "usage",
             name,
-            "a fact of this process. A log does not hold usage: read trace.attempts or trace.steps instead",
+            "an entry that this process made. A log does not hold usage: read trace.attempts or "
+            "trace.steps instead",
         )
     return spender.spent()
 

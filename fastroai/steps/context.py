@@ -397,7 +397,9 @@ class StepContext(Generic[DepsT_co]):
         """
         self._check_open()
         if self._data.visit is None:
-            raise ConfigurationError("key", key, "a step of a graph: only its nodes write; return it instead")
+            raise ConfigurationError(
+                "key", key, "a call in a node of a graph; elsewhere, return the value instead"
+            )
         self._data.visit.write(key, value)
 
     # --- calling agents ---

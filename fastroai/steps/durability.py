@@ -253,7 +253,7 @@ def stored_value(stored: JsonValue, declared: Any, codec: PayloadCodec | None) -
             decoded.
     """
     if codec is None and is_sealed(stored):
-        raise ValueError("it went through a codec, which PipelineConfig(codec=...) does not name now")
+        raise ValueError("it was written with a codec; set PipelineConfig(codec=...) as it was then")
     try:
         value = unseal(stored, codec)
     except RunStoreUnavailable as error:

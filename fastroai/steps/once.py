@@ -193,10 +193,12 @@ class SideEffect(Generic[T]):
             result = thread.result()
             if inspect.isawaitable(result):
                 cast("CoroutineType[Any, Any, Any]", result).close()
-                raise TypeError("there is nobody left to await it")
+                raise TypeError("its run has ended, so nothing can await it")
             self.log.note(self._done(result))
         except Exception as error:
-            logger.warning("step %r: once(%r) failed unattended: %s", self.step_id, self.name, error)
+            logger.warning(
+                "step %r: once(%r) failed after its step had ended: %s", self.step_id, self.name, error
+            )
             self.result.cancel()
         else:
             self.result.set_result(result)

@@ -51,7 +51,9 @@ class Outputs:
             self._check_before(reader, step_id)
         if step_id not in self.values:
             raise MissingDependencyError(
-                reader, step_id, "it failed or was skipped; use ctx.get_dependency_or_none where that may be"
+                reader,
+                step_id,
+                "it failed or was skipped; use ctx.get_dependency_or_none where that can happen",
             )
         return self.values[step_id]
 

@@ -174,7 +174,7 @@ class Spend:
 
     async def _begin(self) -> None:
         if self._reservation is not None:
-            raise ConfigurationError("spend", self, "a new one for each time that something is bought")
+            raise ConfigurationError("spend", self, "a new spend() for each purchase")
         started = perf_counter()
         reservation = await or_wait(self._scope, admit(self._scope, self._terms), "spend")
         self._waited_ms = (perf_counter() - started) * 1000
@@ -207,7 +207,7 @@ class Spend:
 
     def _end(self, end: Callable[[Reservation[SpendTerms]], RequestRecord]) -> RequestRecord:
         if self._reservation is None or self.record is not None:
-            expected = "to be settled or released once, inside of its `with` block"
+            expected = "one call of settle() or release(), inside of its `with` block"
             raise ConfigurationError("spend", self, expected)
         self.record = end(self._reservation)
         if self._on_record is not None:

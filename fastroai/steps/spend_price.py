@@ -65,7 +65,7 @@ class SpendPrice:
         """
         if self.price_usd is not None:
             if len(units) != 1:
-                raise ConfigurationError("units", units, "one unit, which price_usd= is the price of")
+                raise ConfigurationError("units", units, "one unit, whose price is price_usd=")
             (count,) = units.values()
             cost = EXACT.multiply(self.price_usd, Decimal(str(count)))
             return RequestCost(cost_usd=cost, source="override", priced_usd=cost)

@@ -296,7 +296,7 @@ in_forked_process(_pulses.clear)
 def _why_lost(found: StoredValues) -> str:
     """Return the reason why a header that was found is not the one of this process."""
     if found.values:
-        return "another process has taken it up, whose header there is now"
+        return "another process has taken it over"
     return "its header is gone from the store: the run was deleted, or the store has lost it"
 
 

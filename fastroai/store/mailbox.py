@@ -79,4 +79,4 @@ async def post(store: RunStore, header: RunHeader, name: str, value: JsonValue) 
             if stored not in (await store.read(key, after=found.revision)).values:
                 continue  # another message came first, and this one was not stored
         return found.revision + 1
-    raise RunStoreUnavailable(repr(store), f"others send messages to run {header.run_id!r} all the time")
+    raise RunStoreUnavailable(repr(store), f"other processes keep sending messages to run {header.run_id!r}")

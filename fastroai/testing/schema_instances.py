@@ -75,7 +75,7 @@ def smallest_instance(schema: JsonObject) -> object:
     except RecursionError:
         raise NoInstanceError("the schema is nested too deeply, or contains itself without an end") from None
     except (LookupError, TypeError, AttributeError) as error:
-        raise NoInstanceError(f"it is no valid JSON Schema: {error!r}") from error
+        raise NoInstanceError(f"it is not a valid JSON Schema: {error!r}") from error
 
 
 def unfit_instance(schema: JsonObject) -> JsonObject:
@@ -136,7 +136,7 @@ class _Filler:
                 raise NoInstanceError(f"{reference!r} points to nothing in the schema")
             target = target[name]
         if not isinstance(target, dict):
-            raise NoInstanceError(f"{reference!r} points to {target!r}, which is no schema")
+            raise NoInstanceError(f"{reference!r} points to {target!r}, which is not a schema")
         return target
 
     def unfit(self, schema: JsonObject) -> object:

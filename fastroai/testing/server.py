@@ -91,7 +91,7 @@ class ModelServer:
             if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn"):
                 raise
             # The same text as in `fastroai.errors.how_to_install`, which the server does not import.
-            how = "pip install -e '.[testing]' in the checkout of FastroAI"
+            how = "pip install 'fastroai-runs[testing]'"
             raise ImportError(f"fastroai.testing needs starlette and uvicorn: {how}") from error
 
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET

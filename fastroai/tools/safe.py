@@ -99,7 +99,9 @@ def safe_tool(
         ConfigurationError: an option has an invalid value.
     """
     if retries and max_retries:
-        raise ConfigurationError("max_retries", max_retries, "nothing beside retries, which is the same")
+        raise ConfigurationError(
+            "max_retries", max_retries, "no value, because retries= is the same and is given too"
+        )
     guard = Guard(
         timeout=in_seconds(timeout), retries=max_retries or retries, on_timeout=on_timeout, on_error=on_error
     )

@@ -111,7 +111,7 @@ def _as_toolset(
 ) -> AbstractToolset[AgentDepsT]:
     if isinstance(wrapped, AbstractToolset):
         if name is not None:
-            raise ConfigurationError("name", name, "nothing beside a toolset, which has an id of its own")
+            raise ConfigurationError("name", name, "no value, because a toolset has its own id")
         return wrapped
     given: object = wrapped
     if isinstance(given, Sequence) and all(isinstance(tool, Tool) or callable(tool) for tool in given):

@@ -140,7 +140,7 @@ def limits_of(budget: BudgetLike | None, cost_budget: int | None = None) -> Limi
     if cost_budget is None:
         return None if budget is None else _limits(budget)
     if budget is not None:
-        raise ConfigurationError("cost_budget", cost_budget, "nothing beside budget=, which it is short for")
+        raise ConfigurationError("cost_budget", cost_budget, "no value, because budget= is given too")
     if isinstance(cost_budget, bool) or not isinstance(cost_budget, int) or cost_budget < 1:
         expected = "microcents ($1 = 1,000,000), a whole number from 1; for dollars: budget=Budget(usd=...)"
         raise ConfigurationError("cost_budget", cost_budget, expected)

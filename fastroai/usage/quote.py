@@ -164,7 +164,7 @@ class Quote:
         """Return the quote with up to `retries` extra attempts, each of which may be billed."""
         if not whole_number("retries", retries) or self.upper_usd is None:
             return self
-        reasons = (f"{1 + retries} attempts, as retries={retries}, each of", *self.upper_reasons)
+        reasons = (f"{1 + retries} attempts, because retries={retries}, each of", *self.upper_reasons)
         return replace(self, upper_usd=EXACT.multiply(self.upper_usd, 1 + retries), upper_reasons=reasons)
 
     def within(self, *budgets: Budget | None) -> Quote:
@@ -182,7 +182,7 @@ class Quote:
         if budget is None or limit is None or (self.upper_usd is not None and self.upper_usd <= limit):
             return self
         if self.upper_usd is None and "allow" in (budget.on_unpriced, budget.on_unbounded):
-            reason = "its budget does not bound it: 'allow' lets requests pass that it cannot reckon with"
+            reason = "its budget does not limit it: 'allow' lets requests with unknown costs pass"
             return replace(self, upper_reasons=(*self.upper_reasons, reason))
         stop = f"its budget stops it at {format_cost(limit)}"
         return replace(

@@ -192,7 +192,7 @@ async def _options(visit: Visit, run: RunSummary, form: FormData) -> dict[str, A
         try:
             options["budget"] = Budget(usd=budget.removeprefix("$").strip())
         except ConfigurationError:
-            expected = f"{budget!r} is no amount. A budget is a number of dollars, such as 0.05."
+            expected = f"{budget!r} is not an amount. A budget is a number of dollars, such as 0.05."
             raise Refused(400, "The budget cannot be read", expected) from None
     return options
 

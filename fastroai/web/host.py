@@ -79,7 +79,7 @@ class RunsHost(Generic[DepsT]):
         """
         if workers is not None:
             if store is not None or reserve is not None or deps_for is not None:
-                expected = "nothing beside store=, reserve= and deps_for=, which workers do not heed"
+                expected = "no value beside store=, reserve= and deps_for=, which workers do not use"
                 raise ConfigurationError("workers", workers.app, expected)
             store = workers.store
         check_count("max_concurrency", max_concurrency, least=1, required=True)
@@ -213,7 +213,7 @@ class RunsHost(Generic[DepsT]):
         self, workers: Distributed, run_id: str, inputs: Mapping[str, object], caller: Caller[DepsT]
     ) -> None:
         if caller.deps is not NOT_GIVEN:
-            raise ConfigurationError("deps", caller.deps, "none: deps_factory makes them in the worker")
+            raise ConfigurationError("deps", caller.deps, "no value: deps_factory makes them in the worker")
         await workers.start(
             self.door, inputs, run_id=run_id, tags=caller.tags, tenant=caller.tenant, budget=caller.budget
         )
@@ -250,7 +250,9 @@ class RunsHost(Generic[DepsT]):
     async def _carry_out(self, run_id: str, call: Callable[[OnEvent], Awaitable[object]]) -> None:
         """Carry out a run in a task of its own, and return when it is on record that it goes on."""
         if not self.is_open:
-            expected = "open: pass the lifespan of these routes to the application, as their docs show"
+            expected = (
+                "an open host: pass the lifespan of these routes to the application, as their docs show"
+            )
             raise ConfigurationError("lifespan", "not open", expected)
         if len(self._running) >= self._most:
             detail = "this process carries out as many runs as it may"

@@ -176,7 +176,7 @@ class RunOperations(Generic[DepsT]):
         stored = await self._known(caller, run_id)
         run = await self.host.history.summary(stored)
         if run.status == "finished":
-            raise RunStatusConflict(stored, "finished", "a run that can go on")
+            raise RunStatusConflict(stored, "finished", "a run that can continue")
         await self.host.resume(run)
         return await self._state(caller, stored)
 

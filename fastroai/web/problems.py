@@ -103,10 +103,10 @@ def problem_of(error: Exception) -> Problem | None:
             detail = "a process works on the run; try again when it has paused or ended"
             return Problem(409, "run-in-progress", "The run is running", detail, retry_after=SOON)
         case RunDefinitionChanged():
-            detail = "the run belongs to another version of this service, which cannot go on with it"
+            detail = "the run belongs to another version of this service, which cannot continue it"
             return Problem(409, "definition-changed", "The run is of another version", detail)
         case QuestionClosed():
-            return Problem(409, "question-closed", "The question is closed", "it takes no answer any more")
+            return Problem(409, "question-closed", "The question is closed", "it can no longer be answered")
         case AnswerRejected(reason=reason):
             return Problem(422, "answer-rejected", "The answer does not fit", str(reason))
         case ContractViolation(direction="input", details=details):
@@ -117,7 +117,7 @@ def problem_of(error: Exception) -> Problem | None:
             detail = "the budget of this request cannot pay for the run"
             return Problem(402, "budget", "The budget is too small", detail)
         case StoreUnavailable():
-            detail = "the store cannot be reached just now"
+            detail = "the store cannot be reached right now"
             return Problem(503, "store-unavailable", "Try again soon", detail, retry_after=SOON)
         case _:
             return None

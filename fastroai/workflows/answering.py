@@ -36,7 +36,7 @@ def next_of(call: FlowCall, *, reverted_to: str | None = None) -> NextAnswer:
         return ended_of(call, finish, reverted_to=reverted_to)
     due = call.due
     if not due:
-        message = "Nothing is due: the run is paused. Take it up with resume."
+        message = "Nothing is due: the run is paused. Continue it with resume."
         return error("flow_ended", message, flow_id=call.run_id)
     return _around(call, due[0], reverted_to)
 
@@ -46,7 +46,7 @@ def ended_of(
 ) -> FlowEnded | ErrorAnswer:
     """Return how a flow has ended."""
     if finish.status == "cancelled" and finish.reason_code != "killed":
-        message = f"The run was cancelled: {finish.reason}. Take it up with resume."
+        message = f"The run was cancelled: {finish.reason}. Continue it with resume."
         return error("flow_ended", message, flow_id=call.run_id)
     flow, machine = call.machine.state.flows[""], call.machine
     stopped = machine.state.stopped

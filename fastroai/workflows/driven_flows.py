@@ -130,7 +130,7 @@ def _error_of(raised: FastroAIError, flow_id: str | None) -> ErrorAnswer:
             return error("flow_not_found", message, flow_id=flow_id)
         case RunConflict():
             message = (
-                "Another call changed the flow at the same time, and nothing of this one is on record. "
+                "Another call changed the flow at the same time, and this call has stored nothing. "
                 "Read the flow with resume, and decide again."
             )
             return error("conflict", message, flow_id=flow_id)
@@ -283,7 +283,7 @@ class WorkflowRuns:
             loop = call.machine.record(full).loop
             if loop is not None and loop.is_active:
                 message = (
-                    f"The loop of step {step_id!r} goes on. Report to it, or abort it, before step_done."
+                    f"The loop of step {step_id!r} is not over. Report to it, or abort it, before step_done."
                 )
                 raise refuse("iteration_active", message, step_id)
             if step.iteration is not None and loop is None:
@@ -317,7 +317,7 @@ class WorkflowRuns:
             full = _known_step(call, step_id)
             _, step = call.spec(full)
             if step.gate is None:
-                message = f"Step {step_id!r} is no gate. Report its result with step_done."
+                message = f"Step {step_id!r} is not a gate. Report its result with step_done."
                 raise refuse("not_a_gate_step", message, step_id)
             if any(halted == full for halted, _ in call.machine.state.halted):  # in a run of FastroAI itself
                 self._runs.resume(call.flow)
@@ -331,7 +331,7 @@ class WorkflowRuns:
             if resolved_by not in (people := get_args(ResolvedBy)):
                 raise refuse(
                     "invalid_resolved_by",
-                    f"resolved_by is {resolved_by!r}, and has to say who decided.",
+                    f"resolved_by is {resolved_by!r}; it must say who decided.",
                     step_id,
                     *people,
                 )
@@ -367,7 +367,7 @@ class WorkflowRuns:
             name, checkpoints = _label(label), call.machine.checkpoints
             _check_goes_on(call)
             if len(checkpoints) >= MAX_CHECKPOINTS and name not in checkpoints:
-                message = f"A flow has at most {MAX_CHECKPOINTS} checkpoints. Set one of these anew."
+                message = f"A flow has at most {MAX_CHECKPOINTS} checkpoints. Set one of these again."
                 raise refuse("invalid_label", message, None, *checkpoints)
             call.report(CheckpointSet(label=name))
             await self._save(call)
@@ -406,7 +406,7 @@ class WorkflowRuns:
             loop = call.machine.record(full).loop
             if loop is not None and loop.is_active:
                 raise refuse(
-                    "iteration_active", f"A loop of step {step_id!r} goes on. Report to it.", step_id
+                    "iteration_active", f"A loop of step {step_id!r} is not over. Report to it.", step_id
                 )
             if loop is not None and loop.visit == unit[1]:
                 message = (
@@ -555,9 +555,7 @@ class WorkflowRuns:
                 f"{'.'.join(map(str, one['loc'])) or 'usage'}: {one['msg']}"
                 for one in invalid.errors(include_url=False)
             )
-            raise refuse(
-                "invalid_usage", f"The usage is not of the form that is asked for: {problems}"
-            ) from None
+            raise refuse("invalid_usage", f"The usage has the wrong form: {problems}") from None
         provider, model = provider_and_name(report.model, None)
         tokens = Tokens(
             input_tokens=report.input_tokens,
@@ -568,7 +566,8 @@ class WorkflowRuns:
         cost = self._calculator.cost_of_usage(tokens, model=model, provider=provider)
         if needs_prices and not cost.complete:
             message = (
-                f"A budget in US dollars holds, and no price is known for the usage of {report.model!r}. "
+                "The flow has a budget in US dollars, but no price is known for the usage of "
+                f"{report.model!r}. "
                 "Report the model by its full name, such as 'anthropic:claude-sonnet-4-5', and counts that "
                 "fit together."
             )
@@ -645,7 +644,8 @@ def _check_seen(call: FlowCall, full: str, seen: AwaitGate | None) -> None:
     now = call.machine.flow_of(full).round, call.machine.inputs(full)
     if seen is not None and (seen.round, seen.inputs) != now:
         message = (
-            f"Gate {seen.step_id!r} was answered meanwhile, and asks anew. Read it with resume, decide again."
+            f"Gate {seen.step_id!r} was answered meanwhile, and asks again. "
+            "Read it with resume, and decide again."
         )
         raise refuse("conflict", message, seen.step_id)
 
@@ -712,7 +712,7 @@ def _json(value: object, what: str, error_type: ErrorType) -> JsonValue:
     try:
         plain = value_to_json(value, None, what)
     except ValueNotStorable as raised:
-        raise refuse(error_type, f"{what} is no JSON: {raised}") from None
+        raise refuse(error_type, f"{what} is not JSON: {raised}") from None
     if (why := oversize(plain)) is not None:
         raise refuse(error_type, f"{what} is too large: {why}")
     copied: JsonValue = own_copy(plain)

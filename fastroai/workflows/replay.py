@@ -139,7 +139,7 @@ class WorkflowReplay(Replay):
 
     def _check_due(self, position: int, entry: facts.StepFact) -> None:
         if unit_of(entry) not in self.due:
-            raise self._corrupt(position, f"the workflow would not have come to {entry.place!r} there")
+            raise self._corrupt(position, f"the workflow does not lead to {entry.place!r} there")
 
     def _live(self, position: int, entry: StepFactT) -> StepFactT:
         """Return an entry with its values as they were."""

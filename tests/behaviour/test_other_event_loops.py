@@ -52,7 +52,7 @@ AWAITED: dict[str, Callable[[], Awaitable[Any]]] = {
 
 @pytest.mark.parametrize("what", AWAITED)
 def test_awaited_on_the_loop_of_trio_everything_says_that_it_needs_asyncio(what: str) -> None:
-    with pytest.raises(NoRunningLoopError, match=r"trio; FastroAI needs that of asyncio.*agent\.run_sync"):
+    with pytest.raises(NoRunningLoopError, match=r"trio, but FastroAI needs asyncio.*agent\.run_sync"):
         trio.run(AWAITED[what])
 
 

@@ -53,7 +53,7 @@ async def test_a_run_that_kills_its_workers_is_set_aside_until_it_is_released(
     state = await handle.wait()
     standing = await handle.status()
     assert (state.status, standing.status) == ("set_aside", "set_aside")
-    assert standing.reason.startswith("3 workers in a row died with it")
+    assert standing.reason.startswith("3 workers in a row died while they ran it")
     other = await app.start("work", {"number": 1})
     assert (await other.result()).output == "None/1:2"
     await asyncio.to_thread(
@@ -166,7 +166,7 @@ async def test_a_run_that_no_worker_knows_waits_and_says_so(url: str, name: str,
             await new.inbox.answer(asked.id, True)
             while not (why := (await new.handle(handle.run_id).status()).reason):
                 await asyncio.sleep(0.02)
-            assert why == "no living worker knows 'versioned' as it was when the run began"
+            assert why == "no running worker has 'versioned' as it was when the run began"
             fresh = await new.start("versioned")
             assert [one.id for one in (await fresh.wait()).questions]
         async with old.worker(**FAST):

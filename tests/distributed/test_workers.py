@@ -66,7 +66,7 @@ async def test_a_client_needs_no_code(app: Distributed, url: str) -> None:
         handle = await client.start("work", {"number": 2}, tenant="acme", budget=Budget(usd=1))
         state = await handle.wait()
         assert state.outputs["third"] == "acme/2:4"
-        with pytest.raises(ConfigurationError, match="called where 'work' is registered"):
+        with pytest.raises(ConfigurationError, match="a call where 'work' is registered"):
             await handle.result()
 
 
@@ -92,7 +92,7 @@ async def test_a_run_waits_for_a_worker_and_says_why(app: Distributed) -> None:
     standing = await handle.status()
     assert (standing.status, standing.reason) == (
         "queued",
-        "no living worker takes runs from queue 'default'",
+        "no running worker takes runs from queue 'default'",
     )
     assert (await handle.state()).status == "queued"
     with pytest.raises(RunExists):
@@ -195,7 +195,7 @@ async def test_what_the_queues_would_accept_and_never_run_is_refused(app: Distri
 async def test_what_cannot_be_carried_is_refused(app: Distributed, url: str) -> None:
     with pytest.raises(ConfigurationError, match="another 'work' is registered"):
         app.register(*doors()[:1], deps_factory=lambda run: "")
-    with pytest.raises(ConfigurationError, match="something to carry"):
+    with pytest.raises(ConfigurationError, match="at least one pipeline"):
         Distributed(url, name="empty-app").worker()
     with pytest.raises(ConfigurationError, match="a file of SQLite"):
         Distributed("redis://localhost/0", name="on-redis")

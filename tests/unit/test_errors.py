@@ -132,7 +132,7 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     (UnknownModelError("llama-3", ("groq:llama-3",)), "write it as one of 'groq:llama-3'"),
     (
         MissingExtraError("LogfireTracer", "logfire", "logfire"),
-        "needs logfire, which the extra 'logfire' brings: pip install -e '.[logfire]' in the checkout",
+        "needs logfire, which the extra 'logfire' brings: pip install 'fastroai-runs[logfire]'",
     ),
     (PipelineValidationError("p", ("no steps",)), "pipeline 'p': no steps"),
     (PipelineValidationError("p", ("one", "two")), "pipeline 'p' has 2 problems:\n  - one\n  - two"),
@@ -198,7 +198,7 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     ),
     (
         ConvergenceFailure("write", (FailedAttempt("draft", ("longer",)),) * 5),
-        "function 'write': until= does not hold after 5 iterations, whose outputs are in error",
+        "function 'write': no output of 5 iterations fulfils until=; they are in error",
     ),
     (
         ConsensusFailure("judge", 1, 2, ("yes", "no")),
@@ -222,19 +222,24 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     ),
     (
         FlowDiverged("triage", "classify(text='a')", "classify(text='b')"),
-        "flow 'triage' has classify(text='a') on record, and now calls classify(text='b') instead. A resumed",
+        "flow 'triage' called classify(text='a') before it was resumed, and now calls classify(text='b'). "
+        "A resumed",
     ),
     (
         FlowStopped("triage", "r", "paused", "waits for an answer", ("r:1",)),
-        "flow 'triage' is paused: it waits for the answer to r:1. await triage.resume('r') goes on with",
+        "flow 'triage' is paused: it waits for the answer to r:1. To continue it: await triage.resume('r')",
     ),
     (
         HumanTimeoutError("r:1", datetime(2026, 3, 1, tzinfo=UTC)),
-        "nobody answered review 'r:1' until 2026-03-01 00:00:00 UTC; await_human(..., on_timeout=) goes on",
+        "nobody answered review 'r:1' until 2026-03-01 00:00:00 UTC; await_human(..., on_timeout=...) "
+        "continues",
     ),
     (StepExecutionError("s", ValueError("bad")), "step 's' failed: ValueError: bad"),
     (TimeLimitExceeded("step 's'", 1.5), "step 's' took longer than 1.5 s"),
-    (AnswerCutError("m", "openai"), "the answer of openai:m broke off: its stream ended without a finish"),
+    (
+        AnswerCutError("m", "openai"),
+        "the answer of openai:m is incomplete: its stream ended without a finish",
+    ),
     (
         CancelledInside("ask"),
         "step 'ask' awaited a task that was cancelled, although the step itself was not",
@@ -267,17 +272,19 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     (RequestBudgetExceeded(20, 20), "budget reached: 20 of 20 requests are used, so the next"),
     (
         TimeBudgetExceeded(500, 500, None, None, ("p",)),
-        "time budget of 500 ms of 'p' is over; what was running was cancelled. Raise the budget",
+        "time budget of 500 ms of 'p' is used up; running work was cancelled. Raise the budget",
     ),
     (
         CircuitOpenError("openai", 12.34, "ModelServerError: 500", "writer"),
-        "circuit breaker of agent 'writer' lets no requests through to 'openai', which fails; the next try "
+        "no request was sent to 'openai': it keeps failing, so the circuit breaker of agent 'writer' is "
+        "open; the next try "
         "is in 12.3 s; the last failure: ModelServerError: 500. Retry later",
     ),
-    (CircuitOpenError("openai", 0.0), "which fails; a request is trying it now. Retry later"),
+    (CircuitOpenError("openai", 0.0), "is open; a request is trying it now. Retry later"),
     (
         SpendStoreUnavailable("RedisSpendStore(...)", "no connection"),
-        "spend store RedisSpendStore(...) is unavailable: no connection; see that it is there and answers, "
+        "spend store RedisSpendStore(...) is unavailable: no connection; check its address, and whether it "
+        "is running, "
         "or SpendLimit(on_unavailable=",
     ),
     (StoreUnavailable("a.db", "it is full", "make room"), "store a.db is unavailable: it is full; make room"),
@@ -286,28 +293,31 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
         "run store a.db is unavailable: it is full; make room. Nothing is half written. Afterwards repeat a "
         "call that only reads, and resume a run that was stopped",
     ),
-    (RevisionConflict("run/1", 2, 3), "key 'run/1' is at revision 3, not 2: another writer was there"),
-    (RunExists("r", "failed"), "there is a run 'r' in the store already (failed); go on with it by"),
+    (
+        RevisionConflict("run/1", 2, 3),
+        "key 'run/1' is at revision 3, not 2: another process, or an earlier attempt",
+    ),
+    (RunExists("r", "failed"), "run 'r' is in the store already (failed); continue it with"),
     (
         RunNotFound("r", "a.db"),
         "there is no run 'r' in a.db; check the id (fastroai runs list) and the store, or",
     ),
     (
         RunInProgress("r", "host pid 3", datetime(2026, 3, 2, 12, 30, 5, tzinfo=UTC)),
-        "run 'r' is running in host pid 3, whose lease is until 12:30:05 UTC unless it renews it; wait",
+        "run 'r' is running in host pid 3, which holds it until 12:30:05 UTC at least; wait",
     ),
     (
-        RunStatusConflict("r", "finished", "a run that goes on, or can be resumed"),
-        "run 'r' is finished; expected a run that goes on, or can be resumed",
+        RunStatusConflict("r", "finished", "a run that is running, or can be resumed"),
+        "run 'r' is finished; expected a run that is running, or can be resumed",
     ),
     (
         RunTakenOver("r"),
-        "run 'r' was deleted, or taken up by another process",
+        "this process has lost run 'r': it was deleted, or another process",
     ),
     (
         RunConflict("r", 7),
-        "run 'r' is no longer at revision 7: somebody else has reported to it, or taken it up. Nothing of "
-        "this call is on record. Read it again, and decide anew",
+        "run 'r' is no longer at revision 7: another call has reported to it or resumed it. This call has "
+        "stored nothing. Read the run again, then decide",
     ),
     (
         RunDefinitionChanged("r", ("step 'a' is new", "step 'b' was removed")),
@@ -318,11 +328,11 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     (
         CallChangedError("r", "s", "'classify'", ("intent", "model")),
         "step 's' of run 'r': the declaration of 'classify' has changed (intent, model) since its answer was "
-        "put on record, and on_changed='fail'; nothing was sent. Resume the run with",
+        "stored, and on_changed='fail'; nothing was sent. Resume the run with",
     ),
     (
         CallChangedError("r", "s", "agent call 1", ("output",), "x is missing"),
-        "has changed (output), and the answer on record, which on_changed='keep' is to use, does not fit it: "
+        "has changed (output), and the stored answer, which on_changed='keep' is to use, does not fit it: "
         "x is missing. Resume the run with on_changed='ask'",
     ),
     (
@@ -336,19 +346,20 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     ),
     (
         UnknownFactKind("r", 3, "file_awaited"),
-        "run 'r' cannot go on: entry 3 of its log is a 'file_awaited', a kind of fact that no imported",
+        "run 'r' cannot continue: entry 3 of its log is a 'file_awaited', which no imported",
     ),
     (
         RunFromOlderVersion("r", 1, 2),
         "run 'r' is written in format 1, and this version of fastroai reads format 2 and later ones;",
     ),
-    (AnswerRejected("r:1", "it is 3"), "the answer to question 'r:1' is not what it asks for: it is 3. The"),
-    (QuestionClosed("r:1", "it was answered"), "question 'r:1' takes no answer: it was answered"),
+    (AnswerRejected("r:1", "it is 3"), "the answer does not fit question 'r:1': it is 3. The"),
+    (QuestionClosed("r:1", "it was answered"), "question 'r:1' cannot be answered: it was answered"),
     (
         QuestionTimedOut("r:1", datetime(2026, 3, 1, tzinfo=UTC)),
-        "nobody answered question 'r:1' until 2026-03-01 00:00:00 UTC; ctx.ask(..., on_timeout=) goes on",
+        "nobody answered question 'r:1' until 2026-03-01 00:00:00 UTC; ctx.ask(..., on_timeout=...) "
+        "continues",
     ),
-    (OnceInterrupted("s", "mail"), "it is not known whether 'mail' of step 's' has happened"),
+    (OnceInterrupted("s", "mail"), "'mail' of step 's' may have happened or not"),
     (
         ValueNotStorable("the output of step 's'", "a[0]", "set", "return plain JSON"),
         "the output of step 's' cannot be stored: set at a[0]: return plain JSON",
@@ -366,15 +377,16 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     (UnboundedRequestError("m", "p"), "set max_tokens on the agent"),
     (
         UnmeteredRequestError("a batch of openai:m", ("p", "s"), "make it outside of any run"),
-        "a batch of openai:m cannot be counted in p / s, so it was not made; make it outside of any run",
+        "a batch of openai:m cannot be counted in p / s, so it was not sent; make it outside of any run",
     ),
     (
         PriceUpdateError("http://prices", "404"),
-        "no newer prices from http://prices: 404; the prices in use stay in use",
+        "newer prices could not be read from http://prices: 404; the present prices stay in use",
     ),
     (
         LangGraphStopped("s", "interrupt", "'Send it?'"),
-        "the graph of step 's' waits for an answer to 'Send it?'; give graph_step(answer=...)",
+        "the graph of step 's' waits for an answer to 'Send it?'. Pass a function that returns it as "
+        "graph_step(answer=...)",
     ),
     (
         MessageRejected("r", "paid", "the run has finished"),
@@ -382,28 +394,35 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     ),
     (
         MessageTimedOut("r", "paid", datetime(2026, 3, 1, tzinfo=UTC)),
-        "nobody sent message 'paid' to run 'r' until 2026-03-01 00:00:00 UTC; ctx.receive(..., on_timeout=)",
+        "nobody sent message 'paid' to run 'r' until 2026-03-01 00:00:00 UTC; ctx.receive(..., "
+        "on_timeout=...)",
     ),
     (CancelledInside("s"), "step 's' awaited a task that was cancelled, although the step itself was not"),
     (GraphStopped("g", "cancelled", "cancel was requested"), "graph 'g' is cancelled: cancel was requested"),
     (
         MemoryConflict("k", "a", "b"),
-        "nodes 'a' and 'b', in branches of one fork, both wrote 'k'; let them write different keys, or say",
+        "nodes 'a' and 'b', in parallel branches, both wrote 'k'; let them write different keys, or",
     ),
-    (VisitsExhausted(("a", "b")), "a cycle of nodes that are all over their max_visits: 'a', 'b'"),
+    (VisitsExhausted(("a", "b")), "every node of a cycle has reached its max_visits: 'a', 'b'"),
     (RecordedError("ValueError", "no number"), "no number"),
     (RecordedError("ValueError", ""), "ValueError"),
     (JudgeEscalated("s", "no data", 2, "draft"), "the judge of step 's' escalated at iteration 2: no data"),
     (
         JudgeNotSatisfied("s", "too long", 3, "draft"),
-        "the judge of step 's' did not accept any of 3 outputs; of the last it said: too long. Allow more",
+        "the judge of step 's' did not accept any of 3 outputs; its last feedback: too long. Allow more",
     ),
-    (JudgeNotSatisfied("s", "too long", 1, "draft"), "did not accept the output; of the last it said"),
-    (LangGraphStopped("s", "recursion limit", "25"), "its recursion limit (25); see that it ends"),
-    (ScopeClosedError(("p", "s")), "a request was made under p / s after that run had ended"),
-    (ScopeClosedError(("p", "s"), in_flight=True), "a request under p / s was ended, as its run ended"),
-    (ForkedScopeError("budget", ("p",), 7, 8), "opened in process 7, and this is process 8, forked from it"),
-    (ForkedScopeError("run", ("p", "s"), 7, 8), "the run of p / s is on record by process 7, and this is"),
+    (JudgeNotSatisfied("s", "too long", 1, "draft"), "did not accept the output; its last feedback"),
+    (LangGraphStopped("s", "recursion limit", "25"), "its recursion limit (25); make sure that it ends"),
+    (ScopeClosedError(("p", "s")), "a request of p / s was made after that run had ended"),
+    (ScopeClosedError(("p", "s"), in_flight=True), "a request of p / s was cancelled, because its run ended"),
+    (
+        ForkedScopeError("budget", ("p",), 7, 8),
+        "process 8 cannot spend the budget of p: it was forked from process 7",
+    ),
+    (
+        ForkedScopeError("run", ("p", "s"), 7, 8),
+        "process 8 cannot work on the run of p / s: it was forked from process 7",
+    ),
     (RunningLoopError("run_sync", "agent.run"), "use: await agent.run(...)"),
     (NoRunningLoopError("trio"), "on the event loop of trio"),
 ]

@@ -154,7 +154,7 @@ class _Plan:
             if candidate.bound.cost_usd is None:
                 yield candidate.why_unbounded
             elif candidate.full_window_usd is None and (repeats or self.unknown_prompt is not None):
-                yield f"nothing bounds the input of {candidate.name}: its context window is not known"
+                yield f"the input of {candidate.name} has no known limit: its context window is unknown"
 
     def _first_usd(self, candidate: Candidate) -> Decimal | None:
         return candidate.bound.cost_usd if self.unknown_prompt is None else candidate.full_window_usd

@@ -173,8 +173,8 @@ class RequestAttempt:
             )
         tell_once(
             (self.terms.provider, "repeats"),
-            f"the SDK of {self.terms.provider!r} repeats requests by itself. FastroAI holds them back, and "
-            "repeats them instead, so that each is admitted and charged.",
+            f"the SDK of {self.terms.provider!r} repeats failed requests by itself. FastroAI stops that, and "
+            "repeats them instead, so that each is checked against budgets and charged.",
         )
         if wire.status is not None:
             return ModelHTTPError(wire.status, name)
@@ -344,7 +344,7 @@ class RequestAttempt:
     def fail(self, error: BaseException) -> None:
         """Charge a request without a response: nothing if it surely was not billed, else its bound."""
         if isinstance(error, Outgrown):
-            self.fail_unsent("not sent: it is larger than the request that was admitted")
+            self.fail_unsent("not sent: it is larger than the request that its budgets had approved")
             return
         self._end_permit(None, error)
         assert self.reservation is not None
@@ -371,7 +371,7 @@ class RequestAttempt:
             record = self._record("unmeasured", error="its run left it before it was answered")
             self.charge = self.reservation.charge_unmeasured(record)
         else:
-            self.fail_unsent("not sent: its run left it while it waited for a batch")
+            self.fail_unsent("not sent: its run ended while it waited for a batch")
         if not self.is_collected_later:
             self._note_end()
         await self.reservation.conclude()
@@ -563,5 +563,5 @@ class RequestAttempt:
 def _why(unmeasured: RequestRecord, cost: RequestCost) -> str:
     """Return why the usage of an answer is not known."""
     if cost.contradiction is not None:
-        return f"its usage cannot be true: {cost.contradiction}"
-    return "the answer broke off before its end" if unmeasured.cut else "the answer did not report its usage"
+        return f"the usage that it reported contradicts itself: {cost.contradiction}"
+    return "the answer ended early" if unmeasured.cut else "the answer did not report its usage"

@@ -95,7 +95,7 @@ def charge_unmetered(scope: Scope, response: ModelResponse, calculator: CostCalc
     )
     record = scope.labelled(record)
     logger.warning(
-        "%s: a response of %s came by a request that was not metered, so the cost is incomplete; "
+        "%s: a response of %s came from a request that FastroAI did not see, so the cost is incomplete; "
         "give the code that has sent it Metered().model(...), or ctx.model",
         " / ".join(scope.path),
         model,

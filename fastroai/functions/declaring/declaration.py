@@ -112,4 +112,4 @@ class Declaration:
             yield f"agent={agent!r}: expected a FastroAgent, or an agent of PydanticAI"
         for option in ("model", "temperature", "tools"):
             if getattr(self, option) not in (None, (), []):
-                yield f"{option}= goes with no agent=, which has its own; set it on that agent"
+                yield f"{option}= cannot be combined with agent=, which has its own; set it on that agent"

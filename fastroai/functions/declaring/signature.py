@@ -152,7 +152,7 @@ def body_problems(function: FunctionType) -> tuple[str, ...]:
     """Return the problem of a function with code in its body, which a model cannot implement."""
     if _is_empty(function):
         return ()
-    return ("its body has code, which would never run; write raise NotImplementedError, or use @compute",)
+    return ("its body has code, which never runs; write raise NotImplementedError, or use @compute",)
 
 
 def _binder(name: str, signature: inspect.Signature) -> Callable[..., dict[str, object]]:

@@ -107,7 +107,7 @@ class Flow(FrontDoor[None, Inputs, T], MapsRows[T], Generic[P, T]):
         problems += [f"parameter {name!r} has the name of an option of run()" for name in sorted(taken)]
         if problems:
             raise CompileError(f"flow {function.__name__!r}", tuple(problems))
-        refuse_on_error(config, "a flow", "it has no steps. Catch the exception in its body")
+        refuse_on_error(config, "a flow", "a flow has no steps. Catch the exception in its body")
         functools.update_wrapper(self, function)
         self.function = function
         self.signature = Signature(function, "flow")
@@ -367,7 +367,7 @@ class Flow(FrontDoor[None, Inputs, T], MapsRows[T], Generic[P, T]):
 def _refuse_context(context: object) -> None:
     """Refuse shared objects, which the body of a flow has no way to read. Raises `ConfigurationError`."""
     if context is not None:
-        expected = "no shared objects for a flow, whose body has no ctx.shared; let its code import them"
+        expected = "no shared objects: the body of a flow has no ctx.shared; import them in its code"
         raise ConfigurationError("context", context, expected)
 
 

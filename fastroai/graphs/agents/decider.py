@@ -75,7 +75,10 @@ async def decide(
     except Halted:
         if not _asks_people(scope_of(context)):
             raise
-        expected = "an agent that asks no people, as a choice cannot wait for them; ask in the node before it"
+        expected = (
+            "an agent that does not ask people, because a choice cannot wait for them; "
+            "ask in the node before it"
+        )
         raise ConfigurationError("decider", decider, expected) from None
     except Exception as error:
         if stops(scope_of(context).parent, error):

@@ -51,7 +51,7 @@ class GraphConversation:
         check_count("compact_above", self.compact_above, least=1)
         check_count("keep_phases", self.keep_phases, least=1, required=True)
         if self.mode == "isolated" and self.compact_above is not None:
-            expected = "nothing with 'isolated', where no history gets long"
+            expected = "no value with 'isolated', which keeps no history"
             raise ConfigurationError("compact_above", self.compact_above, expected)
         if self.summarizer is not None:
             check_agent(self.summarizer)

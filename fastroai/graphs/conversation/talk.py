@@ -116,7 +116,9 @@ class Talk:
             summary, failure = "", error_summary(error)
         if summary:
             return summary
-        context.logger.warning("no summary of the conversation, so tool results are dropped: %s", failure)
+        context.logger.warning(
+            "the conversation could not be summarized, so results of tools are dropped: %s", failure
+        )
         return None
 
 

@@ -54,7 +54,7 @@ class _Reader(NamedTuple):
         try:
             return writes_of(self.plan, node, output, written)
         except (ContractViolation, ConfigurationError) as error:
-            reason = f"what node {node!r} gave is not what it declares: {error}"
+            reason = f"the output of node {node!r} is not of its declared type: {error}"
             raise self.corrupt(reason) from error
 
     def writes_on_record(
@@ -171,7 +171,7 @@ class GraphReplay(Replay):
         if branch is None:
             if self._forgiving:
                 return
-            raise self._reader.corrupt(f"the graph would not have come to {entry.place!r} there")
+            raise self._reader.corrupt(f"the graph does not lead to {entry.place!r} there")
         if isinstance(entry, facts.AnswerGiven):
             try:
                 answer = self._reader.value(entry.answer, self._setup.answers.get(visit.node))
@@ -297,6 +297,6 @@ def first_divergence(setup: GraphSetup, trace: RunTrace) -> Divergence | None:
             name: value_from_json(value, setup.input_types.get(name)) for name, value in trace.inputs.items()
         }
     except ValueError as error:
-        raise RunCorrupt(trace.run_id, 1, f"its inputs are not what the graph accepts: {error}") from error
+        raise RunCorrupt(trace.run_id, 1, f"the graph does not accept its inputs: {error}") from error
     replay = _ComparedReplay(setup, inputs, recorded, recorded.opened.part, None, known={})
     return divergence_of(replay, recorded, "")

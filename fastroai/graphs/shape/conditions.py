@@ -50,7 +50,7 @@ class Conditions:
         try:
             expression = Expression(condition)
         except ExpressionError as error:
-            yield f"is not one: {error}"
+            yield f"is not valid: {error}"
             return
         ends = (edge.source, edge.target)
         if not all(isinstance(end, str) and end in self._nodes for end in ends):

@@ -39,7 +39,7 @@ def same_edge_problems(edges: Sequence[tuple[int, Edge]]) -> Iterator[GraphProbl
         told = (repr(edge.source), repr(edge.target), repr(edge.when), repr(edge.condition))
         if told in seen:
             condition = "" if edge.condition is None else f" with the condition {edge.condition!r}"
-            message = f"edge {edge} ({edge.when}{condition}) is there more than once; leave one of them"
+            message = f"edge {edge} ({edge.when}{condition}) is listed more than once; keep one of them"
             yield GraphProblem(message, ("edges", index))
         seen.add(told)
 
@@ -84,11 +84,13 @@ def decision_problems(
             )
             yield GraphProblem(message, ("edges", decided[0][0]))
         for index, edge in fallbacks[1:]:
-            message = f"edge {edge} is one more fallback of {source!r}; set fallback=True on one edge only"
+            message = f"edge {edge} is a second fallback of {source!r}; set fallback=True on one edge only"
             yield GraphProblem(message, ("edges", index, "fallback"))
     if decider is not None and not candidates:
-        message = "it has a decider and nothing to decide; set when='llm_decide' on edges, or leave it out"
+        message = (
+            "it has a decider but no llm_decide edges; set when='llm_decide' on edges, or remove decider="
+        )
         yield GraphProblem(message, ("decider",))
     if candidates and decider is None:
-        message = "it has llm_decide edges and nobody to decide; give an agent: decider=..."
+        message = "it has llm_decide edges but no decider; give an agent: decider=..."
         yield GraphProblem(message, ("edges", next(iter(candidates.values()))[0][0]))

@@ -33,7 +33,7 @@ def node_problems(nodes: Mapping[str, Node[Any]], pauses: Set[str]) -> Iterator[
         for option, message in _problems_of(node):
             yield GraphProblem(f"node {node_id!r} {message}", ("nodes", node_id, option))
         if not isinstance(node.answer, NotGiven) and node_id not in pauses:
-            message = f"node {node_id!r} has an answer and asks nobody; name it in pause_nodes"
+            message = f"node {node_id!r} has an answer type but asks no question; name it in pause_nodes"
             yield GraphProblem(message, ("nodes", node_id, "answer"))
 
 

@@ -195,7 +195,7 @@ def _with_nodes_by_id(text: YamlText) -> JsonValue:
             text.problems.append(DocumentProblem(message, ("nodes", index), *place))
             continue
         if node_id in by_id:
-            message = f"node {node_id!r} is there more than once; leave one of them"
+            message = f"node {node_id!r} is listed more than once; keep one of them"
             text.problems.append(DocumentProblem(message, ("nodes", index), *place))
         by_id[node_id] = None
         text.values.setdefault(("nodes", node_id), place)

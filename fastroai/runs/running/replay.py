@@ -173,7 +173,7 @@ def divergence_of(replay: Replay, recorded: Memo, place: str) -> Divergence | No
             try:
                 replay.read(position, entry)
             except RunCorrupt as error:
-                expected = f"nothing like it, because {error.reason}"
+                expected = f"nothing of the kind, because {error.reason}"
         if expected is not None:
             return Divergence(position, expected, entry.in_short())
     return None

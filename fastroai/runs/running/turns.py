@@ -65,7 +65,9 @@ def check_existing(on_existing: OnExisting, busy: WhenBusy, run_id: str | None) 
         expected = f"one of {', '.join(map(repr, get_args(OnExisting)))}"
         raise ConfigurationError("on_existing", on_existing, expected)
     if on_existing == "fail" and busy.do != "reject":
-        expected = f"'resume', 'return' or 'replace' beside on_busy={busy.do!r}: to fail, nobody has to wait"
+        expected = (
+            f"'resume', 'return' or 'replace' beside on_busy={busy.do!r}: a call that fails does not wait"
+        )
         raise ConfigurationError("on_existing", on_existing, expected)
     if on_existing == "return" and busy.do == "interrupt":
         expected = "'enqueue' beside on_existing='return': an interrupted run has no result"
@@ -73,7 +75,7 @@ def check_existing(on_existing: OnExisting, busy: WhenBusy, run_id: str | None) 
     if run_id is None:
         raise ConfigurationError("run_id", None, f"the id of the run, beside on_existing={on_existing!r}")
     if run_of(current_scope()) is not None:
-        expected = "'fail' inside of another run, whose id a nested run has"
+        expected = "'fail' inside of another run: a nested run has the id of that run"
         raise ConfigurationError("on_existing", on_existing, expected)
 
 
@@ -91,7 +93,9 @@ class Turn(AsyncExitStack):
         super().__init__()
         around = run_of(current_scope())
         if busy.do != "reject" and around is not None and around.run_id == run_id:
-            raise ConfigurationError("on_busy", busy.do, "'reject' inside of the run, as it waits for itself")
+            raise ConfigurationError(
+                "on_busy", busy.do, "'reject', because a call inside the run would wait for itself"
+            )
         self._store, self._run_id, self._busy, self._interrupt = store, run_id, busy, interrupt
         self._id, self._ends = uuid.uuid4().hex, monotonic() + in_seconds(busy.seconds)
         self._key = ""
@@ -193,7 +197,7 @@ class Turn(AsyncExitStack):
                     await self._store.delete(key)  # a caller that joins just now sees that its place is gone
                 return
         except Exception as error:  # a store of the user can raise anything; the place in the line runs out
-            logger.warning("run %r: its line could not be left: %s", self._run_id, error)
+            logger.warning("run %r: it could not be removed from its queue: %s", self._run_id, error)
 
 
 def _living(stored: StoredValues) -> dict[str, float]:

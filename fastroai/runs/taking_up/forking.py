@@ -50,7 +50,7 @@ def kept_by_pipeline(
         ConfigurationError: there is no such step, it is in a graph, or the run has not come to that place.
     """
     if at is None and not replaced:
-        raise ConfigurationError("at", at, "the step from which the new run is another, or outputs=")
+        raise ConfigurationError("at", at, "the step from which the new run differs, or outputs=")
     new = {step_name(place) for place in replaced}
     if at is None:
         return [*_kept(recorded, definition, _after("", definition, new, new), set()), *replaced.values()]
@@ -82,7 +82,7 @@ def _place(recorded: Memo, definition: JsonValue, at: str) -> str:
     place = places.get(without_attempts(at))
     if place is None:
         known = [name for name, one in places.items() if kind_of(definition_at(definition, one)) != "graph"]
-        expected = f"the place of a step to which the run has come: {', '.join(map(repr, known)) or 'none'}."
+        expected = f"the path of a step that the run has reached: {', '.join(map(repr, known)) or 'none'}."
         raise ConfigurationError("at", at, f"{expected}{nearest_hint(at, known)}")
     return place
 
@@ -132,7 +132,7 @@ def kept_by_graph(
         ConfigurationError: there is no such visit.
     """
     if (at is None) == (not replaced) or len(replaced) > 1:
-        expected = "the visit before which the new run is another; or outputs= with the output of one visit"
+        expected = "the step before which the new run differs; or outputs= with the output of one step"
         raise ConfigurationError("at", at, expected)
     if at is not None:
         cut = _position(recorded, definition, "at", at, StepStarted)
@@ -171,7 +171,7 @@ def _position(
         check_step(option, wanted[0], definition)
         path = ", ".join(f"{node}#{number}" for node, number in found) or "nothing"
         verb = "has come to" if what is StepStarted else "has an output of"
-        raise ConfigurationError(option, visit, f"a visit of the run, which {verb} {path}")
+        raise ConfigurationError(option, visit, f"a step of the run, which {verb} {path}")
     return found[max(known, key=lambda unit: unit[1])]
 
 

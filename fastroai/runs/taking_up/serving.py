@@ -414,7 +414,9 @@ class Service:
     async def __aenter__(self) -> Self:
         """Begin to serve, in a task beside that of the caller."""
         if self._serving is not None:
-            raise ConfigurationError("Service", "it serves already", "another Service, or one call of this")
+            raise ConfigurationError(
+                "Service", "it is serving already", "another Service, or one call of this"
+            )
         self._serving = self._lookout()
         self._serving.start(self._every)
         return self

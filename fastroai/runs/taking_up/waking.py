@@ -182,7 +182,7 @@ class Lookout:
                         self._begin(key, run, waking)
         except Exception as error:  # a store can be the user's, and raise anything
             if self._unread != (text := _text_of(error)):
-                logger.warning("runs to go on with could not be looked up: %s", text)
+                logger.warning("runs to continue could not be looked up: %s", text)
                 self._unread = text
             return
         self._unread = ""
@@ -212,7 +212,7 @@ class Lookout:
         if self._told.get(key) == (text := _text_of(error)):
             return
         self._told[key] = text
-        logger.warning("run %r has not gone on: %s", run.run_id, text)
+        logger.warning("run %r was not continued: %s", run.run_id, text)
         if self._on_error is not None:
             try:
                 told = self._on_error(run, error)

@@ -196,7 +196,7 @@ class Reservation(Generic[TermsT]):
         bound_usd = self.terms.bound.cost_usd if counts else None
         if bound_usd is not None and record.cost_usd is not None and record.cost_usd > bound_usd:
             logger.warning(
-                "%s:%s billed $%s for a request that was to cost $%s at most; no budget holds against that",
+                "%s:%s billed $%s for a request that could cost $%s at most; budgets cannot prevent that",
                 record.provider,
                 record.model,
                 record.cost_usd,

@@ -36,7 +36,9 @@ _SECONDS_AT_EXIT: Final = 5.0
 _FIRST_RETRY: Final = 0.1
 _LONGEST_RETRY: Final = 2.0
 """Seconds between attempts to settle with a store that is unavailable."""
-_BOUND_COUNTS: Final = "could not be settled; the store counts the bound of $%f once the lease has ended"
+_BOUND_COUNTS: Final = (
+    "could not be recorded; the store counts its upper bound of $%f when the lease has ended"
+)
 
 
 class LeaseHolder(Protocol):
@@ -283,7 +285,9 @@ class _Ending:
 
     def log_error(self) -> None:
         """Log the error that is being handled, with which the store refused to settle."""
-        logger.exception("$%f of %r could not be settled", self.cost_usd, self.claim.account.key)
+        logger.exception(
+            "the cost of $%f could not be recorded for %r", self.cost_usd, self.claim.account.key
+        )
 
 
 _renewals: Final[set[concurrent.futures.Future[None]]] = set()

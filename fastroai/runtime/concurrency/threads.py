@@ -95,7 +95,7 @@ async def run_in_thread(call: Callable[[], T], *, what: str) -> T:
         return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=_limiter())
     except asyncio.CancelledError:
         if begun:
-            logger.warning("%s: its thread could not be stopped and runs on unattended", what)
+            logger.warning("%s: its thread could not be stopped and continues by itself", what)
         raise
 
 

@@ -94,7 +94,7 @@ def _ask(classifier: Classifier, error: BaseException, context: FailureContext) 
     try:
         said: object = classifier(error, context)
     except Exception:
-        logger.exception("classifier %r failed on %r and is passed over", classifier, error)
+        logger.exception("classifier %r failed on %r; the next one decides", classifier, error)
         return None
     if said is None or isinstance(said, FailureClass):
         return said

@@ -89,7 +89,10 @@ class RetryPolicies(Mapping[FailureClass, RetryPolicy]):
                 raise ConfigurationError("retry", policies, expected)
             if failure is FailureClass.TERMINAL and policy.max_retries:
                 raise ConfigurationError(
-                    "retry", policies, "no retries of TERMINAL failures: let a classifier say another class"
+                    "retry",
+                    policies,
+                    "no policy for TERMINAL failures, which are never retried; let a classifier return "
+                    "another class",
                 )
             kept[failure] = policy
         self._policies = kept

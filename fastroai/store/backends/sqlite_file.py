@@ -107,7 +107,7 @@ class SQLiteFile:
             return
         tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
         if found or (tables and not tables & _UNMARKED):
-            reason = "the file is a database of another program, and is left as it is"
+            reason = "the file is a database of another program, and was not changed"
             raise RunStoreUnavailable(self.name, reason, _ADVICE[sqlite3.SQLITE_NOTADB])
 
     def _create_tables(self, connection: sqlite3.Connection) -> None:
@@ -143,7 +143,7 @@ class SQLiteFile:
         if self._opened is None:
             self._opened = found
         elif self._opened != found:
-            reason = "another file has taken the place of its own since that was opened"
+            reason = "another file has replaced its file since it was opened"
             raise RunStoreUnavailable(self.name, reason, _PUT_BACK)
 
     def _check_log(self, connection: sqlite3.Connection) -> None:
@@ -152,14 +152,14 @@ class SQLiteFile:
             connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()  # this opens the log
             self._logs[connection] = self._identity(f"{self.path}-wal", "its write-ahead log (-wal)")
         elif self._identity(f"{self.path}-wal", "its write-ahead log (-wal)") != self._logs[connection]:
-            reason = "another write-ahead log (-wal) has taken the place of its own since that was opened"
+            reason = "another write-ahead log (-wal) has replaced its own since it was opened"
             raise RunStoreUnavailable(self.name, reason, _PUT_BACK)
 
     def _identity(self, path: str, what: str) -> _Identity:
         try:
             status = os.stat(path)
         except OSError as error:
-            reason = f"{what} is gone since it was opened ({error.strerror})"
+            reason = f"{what} was removed after it was opened ({error.strerror})"
             raise RunStoreUnavailable(self.name, reason, _PUT_BACK) from error
         return status.st_dev, status.st_ino
 

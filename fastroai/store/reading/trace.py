@@ -301,7 +301,7 @@ class RunTrace:
 
     @property
     def _expected_step(self) -> str:
-        return f"the id of a step of run {self.run_id!r}, or a place in it"
+        return f"the id of a step of run {self.run_id!r}, or its path"
 
     # --- reading ---
 

@@ -74,7 +74,9 @@ class EncryptingCodec:
         """
         start = len(_MARK) + 1
         if not payload.startswith(_MARK) or len(payload) < start:
-            raise self._unreadable("the codec with which the runs were stored: this one has not encrypted it")
+            raise self._unreadable(
+                "the codec with which the runs were stored; this one did not encrypt the value"
+            )
         end = start + payload[start - 1]
         header, nonce, sealed = (
             payload[:end],
@@ -83,7 +85,7 @@ class EncryptingCodec:
         )
         key_id = header[start:].decode(errors="replace")
         if key_id not in self._ciphers:
-            raise self._unreadable(f"{key_id!r} among them, with which this was encrypted")
+            raise self._unreadable(f"{key_id!r} among them, with which the value was encrypted")
         try:
             return self._ciphers[key_id].decrypt(nonce, sealed, header)
         except (self._wrong_key, ValueError) as error:

@@ -67,12 +67,12 @@ def decode_entry(run_id: str, position: int, text: bytes) -> Fact:
     raw = in_this_format(run_id, raw)
     kind = raw.pop("kind", None)
     if not isinstance(kind, str):
-        raise RunCorrupt(run_id, position, f"there is no fact of the kind {kind!r}")
+        raise RunCorrupt(run_id, position, f"there is no log entry of the kind {kind!r}")
     if fact_class(kind) is None:
         place, at = raw.get("part", ""), raw.get("timestamp")
         if not isinstance(place, str) or not isinstance(at, int | float):
             raise RunCorrupt(
-                run_id, position, f"a fact of the kind {kind!r} does not say where and when it happened"
+                run_id, position, f"an entry of the kind {kind!r} does not say where and when it happened"
             )
         return UnknownFact(part=Part(place=place), timestamp=at, kind=kind, fields=raw)
     try:

@@ -40,7 +40,7 @@ async def signal_elsewhere(store: RunStore, run_id: str, signal: Signal) -> bool
             expected += "; this one is driven from outside, call by call"
         raise RunStatusConflict(run_id, "interrupted" if found.is_interrupted else header.status, expected)
     if header.status in ("finished", "cancelled"):
-        raise RunStatusConflict(run_id, header.status, "a run that goes on, or can be resumed")
+        raise RunStatusConflict(run_id, header.status, "a run that is running, or can be resumed")
     return False
 
 
@@ -84,7 +84,7 @@ async def resume_elsewhere(
     """
     recorded, found = await read_to_go_on(store, run_id, codec, running_too=False)
     if found.header.status == "finished":
-        raise RunStatusConflict(run_id, "finished", "a run that can go on")
+        raise RunStatusConflict(run_id, "finished", "a run that can continue")
     run = await DurableRun.take_up(
         store,
         recorded,
@@ -134,6 +134,6 @@ async def read_to_go_on(
     entries = await read_log(store, found.header)
     recorded = Memo(run_id, entries_to_go_on(run_id, entries, codec))
     if codec is None and is_sealed_definition(recorded.opened.definition):
-        reason = "it went through a codec, which PipelineConfig(codec=...) does not name now"
+        reason = "it was written with a codec; set PipelineConfig(codec=...) as it was then"
         raise RunCorrupt(run_id, 1, reason)
     return recorded, found

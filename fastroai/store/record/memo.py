@@ -147,7 +147,7 @@ class Memo:
             try:
                 self._read(entry)
             except (KeyError, TypeError, ConfigurationError) as error:
-                reason = f"it does not fit those before: {type(error).__name__}: {error}"
+                reason = f"it does not fit the entries before it: {type(error).__name__}: {error}"
                 raise RunCorrupt(self.opened.run_id, len(self.entries), reason) from error
 
     def _read(self, entry: facts.Fact) -> None:

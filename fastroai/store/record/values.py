@@ -54,9 +54,10 @@ def value_to_json(value: object, declared: Any, what: str) -> JsonValue:
             what,
             place,
             type(before).__name__,
-            f"as its declared type {_name(declared)} says, it would come back as {became}; declare the type "
-            "that it has, without fields that are excluded, secret or of a subclass, or convert it to plain "
-            "JSON, as model_dump(mode='json') does",
+            f"read back as its declared type {_name(declared)}, it would be {became}. Declare the type "
+            "that it "
+            "has, without excluded or secret fields or fields of a subclass. Or convert it to plain JSON, as "
+            "model_dump(mode='json') does",
         )
     return stored
 

@@ -147,9 +147,7 @@ class KeyedSpendStore(RuledSpendStore):
                 if opened.opens_window:
                     self._start_sweep(found.now)
                 return answers
-        reason = (
-            f"others change the account {account.key!r} faster than this process can, for {_PATIENCE:g} s"
-        )
+        reason = f"other processes changed the account {account.key!r} at every attempt for {_PATIENCE:g} s"
         raise SpendStoreUnavailable(repr(self.runs), reason, "see how many processes share it")
 
     def _after(
@@ -200,7 +198,7 @@ class KeyedSpendStore(RuledSpendStore):
                     with suppress(RevisionConflict):  # somebody uses it again
                         await self.runs.delete(found.key, revision=found.revision)
         except Exception as error:  # a store can be the user's, and raise anything
-            logger.warning("accounts of spending that nobody uses could not be forgotten: %s", error)
+            logger.warning("unused accounts of spending could not be removed: %s", error)
         finally:
             self._is_sweeping = False
 

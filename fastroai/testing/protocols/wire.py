@@ -73,7 +73,7 @@ class Wire(ABC):
                 raw_body=raw_body,
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise BadRequestError(f"the body is no request of {self.name}: {error!r}") from error
+            raise BadRequestError(f"the body is not a request of {self.name}: {error!r}") from error
 
     @abstractmethod
     def _conversation(self, body: JsonObject) -> "Conversation": ...

@@ -337,14 +337,15 @@ def _why(
             "or ask for another tier"
         )
     elif prices is None:
-        reasons.append("more than tokens is billed, or no price is known, perhaps of a region")
+        reasons.append("something besides tokens is billed, or a price is unknown, such as that of a region")
     if counted.why is not None:
         size = "which is not known" if host.window is None else f"of {host.window:,} tokens"
         reasons.append(f"{counted.why}, so its input counts as a whole context window, {size}")
     if thinks_besides(model, settings, parameters):
         limit = "without a limit" if output_tokens is None else f"up to {output_tokens:,} tokens"
         reasons.append(
-            f"{model.model_name} thinks beyond max_tokens, {limit}: set thinking=False if it can be told so"
+            f"{model.model_name} can think beyond max_tokens, {limit}: set thinking=False if the model "
+            "accepts it"
         )
     elif output_tokens is None:
         reasons.append("nothing limits the answer: set max_tokens")

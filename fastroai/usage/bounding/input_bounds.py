@@ -304,7 +304,7 @@ def _response(rules: InputRules, message: ModelResponse) -> int:
             tokens += rules.count(part.content) + rules.allowances.message + rules.render(_FRAME[:32])
             hidden |= part.provider_name in (None, rules.provider)  # others' thoughts are sent as text
         else:
-            raise _NotInBody(f"nothing documented tells the size of {part.part_kind!r} in an earlier answer")
+            raise _NotInBody(f"the size of {part.part_kind!r} in an earlier answer is not documented")
     return tokens + _texts(rules, texts) + (_hidden(rules, message) if hidden else 0)
 
 
@@ -324,7 +324,9 @@ def _hidden(rules: InputRules, message: ModelResponse) -> int:
     """Return the tokens of an earlier response besides its text: its thoughts, once billed as output."""
     usage = message.usage
     if not usage.output_tokens:
-        raise _NotInBody("an earlier answer holds thoughts of the model, and not the usage that bounds them")
+        raise _NotInBody(
+            "an earlier answer holds thoughts of the model but no usage, so their size is unknown"
+        )
     if rules.allowances.tells_reasoning and usage.output_reasoning_tokens:
         return min(usage.output_tokens, usage.output_reasoning_tokens + REASONING_STEP.tokens)
     return usage.output_tokens

@@ -85,7 +85,7 @@ def read_pdf(data: bytes) -> PdfSize | None:
             if sum(text) > _MOST_TEXT:
                 return None
     except Exception as error:  # damaged files make it raise all kinds of exceptions
-        logger.info("a PDF cannot be read, so requests with it have no bound of its size: %r", error)
+        logger.info("a PDF cannot be read, so the most that a request with it can cost is unknown: %r", error)
         return None
     return PdfSize(tuple(text))
 

@@ -475,7 +475,7 @@ class CostCalculator:
             return
         self._differing.add((model, provider))
         logger.warning(
-            "%s:%s bills $%s for a request that costs $%s by the prices known here; the bill counts",
+            "%s:%s bills $%s for a request that costs $%s by the known prices; the bill is counted",
             provider,
             model,
             cost.stated_usd,
@@ -495,7 +495,7 @@ def calculator_of(given: CostCalculator | None, default: CostCalculator = _BY_LI
     if given is None:
         return default
     if not isinstance(given, CostCalculator):
-        expected = "a CostCalculator; for prices of your own: CostCalculator(pricing_overrides=...)"
+        expected = "a CostCalculator; for your own prices: CostCalculator(pricing_overrides=...)"
         raise ConfigurationError("cost_calculator", given, expected)
     return given
 

@@ -109,7 +109,7 @@ class RequestCost:
             return f"the usage that {model!r} reported contradicts itself ({self.contradiction})"
         if self.unpriced_units:
             units = ", ".join(self.unpriced_units)
-            reason = f"no price is known for what {model!r} used besides: {units}"
+            reason = f"no price is known for other use of {model!r}: {units}"
             return f"{reason}; {_SAY_REGION}" if REGIONAL in units else reason
         if override is not None:
             return (

@@ -118,7 +118,7 @@ class SpendBook:
         known_window(account.window)
         for option, text in (("by", change.by), ("reason", change.reason)):
             if not isinstance(text, str) or not text.strip():
-                raise ConfigurationError(option, text, "some text, which is kept on record")
+                raise ConfigurationError(option, text, "a text, which is stored with the change")
         if await self.store.adjust(account, change) is None:
             known = await self._accounts()
             if change.limit_usd is None or _is_mistaken(account, known):
@@ -166,7 +166,7 @@ def _unknown(account: SpendAccount, known: Sequence[SpendAccount]) -> Configurat
         )
     keys = {each.key for each in known}
     if not keys:
-        return ConfigurationError("key", account.key, "a key; the store has not counted for any yet")
+        return ConfigurationError("key", account.key, "a key; the store has none yet")
     longer = next((each for each in _longer(account.key) if each in keys), None)
     hint = nearest_hint(account.key, sorted(keys)) if longer is None else f" Did you mean {longer!r}?"
     expected = "a key that the store counts for; SpendBook.list and `fastroai spend limits` show them"

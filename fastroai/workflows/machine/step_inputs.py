@@ -46,9 +46,9 @@ class GateAnswer:
         decision, by = given.get("decision"), given.get("resolved_by", "human")
         note = given.get("note") or rationale
         if decision not in _DECISIONS:
-            raise ValueError(f"{decision!r} is no decision at a gate: {', '.join(_DECISIONS)}")
+            raise ValueError(f"{decision!r} is not a decision at a gate: {', '.join(_DECISIONS)}")
         if by not in _RESOLVERS:
-            raise ValueError(f"{by!r} is nobody who decides: {', '.join(_RESOLVERS)}")
+            raise ValueError(f"{by!r} does not say who decides: {', '.join(_RESOLVERS)}")
         return cls(decision, str(note), by)  # type: ignore[arg-type]
 
 

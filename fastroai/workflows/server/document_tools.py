@@ -212,12 +212,12 @@ def _folder(workspace: Path, name: str, *patterns: str) -> Path | ErrorAnswer:
     try:
         folder = (workspace / name).resolve()
         if not folder.is_relative_to(workspace) or not folder.is_dir():
-            return error("invalid_input", f"{name[:200]!r} is no folder of the workspace")
+            return error("invalid_input", f"{name[:200]!r} is not a folder of the workspace")
         for file in (file for pattern in patterns for file in folder.glob(pattern)):
             if not file.resolve().is_relative_to(workspace):
                 return error("invalid_input", f"{file.name!r} is a link that leads out of the workspace")
     except (OSError, ValueError, RuntimeError):
-        return error("invalid_input", f"{name[:200]!r} is no folder that can be read")
+        return error("invalid_input", f"{name[:200]!r} is not a folder that can be read")
     return folder
 
 

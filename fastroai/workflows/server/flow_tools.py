@@ -173,7 +173,7 @@ async def _at_gate(runs: WorkflowRuns, flow_id: str, step_id: str) -> NextAnswer
     if is_there or answer.status == "error":
         return answer
     waiting = () if gate is None else (gate.step_id,)
-    message = f"step {step_id!r} is no gate that waits for a decision; fastroai_resume says what is due"
+    message = f"step {step_id!r} is not a gate that waits for a decision; fastroai_resume says what is due"
     return error("step_not_due", message, flow_id=flow_id, step_id=step_id, available=waiting)
 
 

@@ -67,7 +67,9 @@ async def with_user(call: Call, flow_id: str, act: Act) -> CallToolResult | Inpu
         try:
             answer = _ANSWER.validate_json(call.request_state)
         except ValidationError:  # a server of another version has asked
-            logger.warning("a question at a gate of flow %r is not one of this version", flow_id)
+            logger.warning(
+                "a question at a gate of flow %r has a form that this version does not know", flow_id
+            )
             return reply(await context_of(call).runs.resume(flow_id))
         given = (call.input_responses or {}).get(_QUESTION)
         return reply(await _settled(call, answer, given))
@@ -132,7 +134,7 @@ def _decision(gate: AwaitGate, given: InputResponse | None) -> Decision | FinalD
     try:
         return _form(gate).model_validate(given.content)
     except ValidationError:
-        logger.warning("the client has sent no decision that gate %r takes", gate.step_id)
+        logger.warning("the client has not sent a decision that gate %r accepts", gate.step_id)
         return None
 
 

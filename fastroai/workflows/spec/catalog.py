@@ -72,6 +72,6 @@ def find_specs(folder: Path) -> Catalog:
             continue
         first = entries.setdefault(entry.name, entry)
         if first is not entry:
-            message = f"workflow {entry.name!r} is in {first.path.name} already; give it a name of its own"
+            message = f"workflow {entry.name!r} is in {first.path.name} already; give it another name"
             invalid[file] = (WorkflowProblem(message=message, file=str(file)),)
     return Catalog(tuple(entries.values()), invalid)

@@ -31,7 +31,9 @@ def check_name(name: str, way: Way, problems: Problems, *, of_key: bool = False)
         )
         problems.add(message, way, of_key=of_key)
     elif not ID.fullmatch(name):
-        message = f"{cut(name)!r} is no name; expected letters, digits, '_' and '-', not a digit or '-' first"
+        message = (
+            f"{cut(name)!r} is not a name; expected letters, digits, '_' and '-', not a digit or '-' first"
+        )
         problems.add(message, way, of_key=of_key)
 
 
@@ -55,7 +57,7 @@ def read_flow(name: str, part: FlowPart, library: Library, problems: Problems) -
             read[step.id] = step
     order, circles = ordered(tuple(parts), reader.needs)
     for circle in circles:
-        message = f"steps need each other in a circle: {_shown_circle(circle)}; leave out one of these needs"
+        message = f"steps need each other in a circle: {_shown_circle(circle)}; remove one of these needs"
         problems.add(message, (*way, "steps", at[circle[0]], "id"))
     rank = {step_id: number for number, step_id in enumerate(order)}
     for step_id, step_part in parts.items():
@@ -80,7 +82,7 @@ def _steps_by_id(part: FlowPart, way: Way, problems: Problems) -> dict[str, int]
         check_name(step.id, (*way, index, "id"), problems)
         if step.id in at:
             line = problems.text.place((*way, at[step.id], "id"))[0]
-            message = f"step {cut(step.id)!r} is there already, in line {line}; give it an id of its own"
+            message = f"step {cut(step.id)!r} exists already, in line {line}; give it another id"
             problems.add(message, (*way, index, "id"))
         at.setdefault(step.id, index)
     return at

@@ -84,7 +84,7 @@ class Problems:
         """Note a name that does not exist. Raises `TooManyProblems`, as `add` does."""
         names = tuple(known)
         there = f"known: {listed(names)}." if names else "there is none."
-        self.add(f"{what} {cut(name)!r} is not there; {there}", way, name=name, allowed=names)
+        self.add(f"{what} {cut(name)!r} does not exist; {there}", way, name=name, allowed=names)
 
     def choice(self, way: Way, said: str, allowed: Collection[str]) -> bool:
         """Return whether a word is allowed; note a problem if not. Raises `TooManyProblems`, as `add`."""

@@ -63,7 +63,7 @@ class Sources:
         if step is None:
             return field_at(Known(self.inputs), path, "input", way, problems, text, offset)
         if step not in self.outputs:
-            message = f"{text}: step {cut(step)!r} is not there; known: {listed(self.outputs)}."
+            message = f"{text}: step {cut(step)!r} does not exist; known: {listed(self.outputs)}."
             problems.add(message, way, name=step, allowed=self.outputs, offset=offset)
             return None
         if step in self.gates:
@@ -82,7 +82,7 @@ def field_at(
     name = path[0]
     if name not in known.fields:
         there = f"known: {listed(known.fields)}." if known.fields else "there is none."
-        message = f"{text}: {what} {cut(str(name))!r} is not there; {there}"
+        message = f"{text}: {what} {cut(str(name))!r} does not exist; {there}"
         problems.add(message, way, name=str(name), allowed=known.fields, offset=offset)
         return None
     field = known.fields[str(name)]

@@ -483,7 +483,7 @@ async def test_a_response_that_no_meter_has_seen_is_told_and_makes_the_cost_inco
     usage = scope.usage
     assert (usage.request_count, usage.unmeasured_requests, usage.cost_complete) == (1, 1, False)
     assert usage.uncertain_usd == listed_cost(*server.ledger.entries)
-    assert "was not metered" in caplog.text
+    assert "that FastroAI did not see" in caplog.text
 
 
 async def test_a_budget_refuses_what_comes_after_a_response_that_no_meter_has_seen(

@@ -204,9 +204,7 @@ async def test_without_pypdf_a_refusal_says_how_to_have_pages_counted(
     monkeypatch.setitem(sys.modules, "pypdf", None)
     given = BinaryContent(pdf("only here"), media_type="application/pdf")
     agent = FastroAgent(claude(Wire(of_anthropic), "claude-opus-4-8"), max_tokens=300)
-    with pytest.raises(
-        BudgetExceeded, match=r"takes pypdf: pip install -e '\.\[pdf\]' in the checkout of FastroAI"
-    ):
+    with pytest.raises(BudgetExceeded, match=r"takes pypdf: pip install 'fastroai-runs\[pdf\]'"):
         await agent.run(["Read this", given], budget=Budget(usd=1))
 
 

@@ -590,7 +590,7 @@ async def test_after_its_time_a_question_takes_no_answer_and_the_step_goes_on_wi
     (asked,) = paused.questions
     assert asked.deadline is not None
     await passed(asked.deadline.timestamp())
-    with pytest.raises(QuestionClosed, match="its time was over at"):
+    with pytest.raises(QuestionClosed, match="its deadline was"):
         await Inbox(store).answer(asked.id, True)
     assert (await pipeline.resume("r", store=store)).output == [False, "done"]
 

@@ -136,9 +136,9 @@ async def test_a_flow_can_refuse_answers_of_the_intent_before_and_still_keep_the
     error = refused.value
     assert (error.run_id, error.step, error.changed, error.misfit) == (RUN, "body", ("intent",), None)
     assert str(error) == (
-        "step 'body' of run 'r1': the declaration of 'name_it' has changed (intent) since its answer was put "
-        "on record, and on_changed='fail'; nothing was sent. Resume the run with the declaration as it was, "
-        "with on_changed='ask' to ask the model anew, or with on_changed='keep' to use the answer on record"
+        "step 'body' of run 'r1': the declaration of 'name_it' has changed (intent) since its answer was "
+        "stored, and on_changed='fail'; nothing was sent. Resume the run with the earlier declaration, "
+        "with on_changed='ask' to ask the model again, or with on_changed='keep' to use the stored answer"
     )
     assert desk.sent == 9
     assert not await of_kind(store, CallChanged)

@@ -485,7 +485,7 @@ async def test_an_error_of_one_run_is_told_once_and_the_others_go_on(
     ((run_id, text),) = told
     assert run_id == "bad"
     assert "no" in text
-    assert "run 'bad' has not gone on" in caplog.text
+    assert "run 'bad' was not continued" in caplog.text
     assert "on_error failed" in caplog.text
 
 
@@ -621,7 +621,7 @@ async def test_one_service_has_several_definitions_and_can_be_opened_again(store
                 await asyncio.sleep(SOON)
     assert sorted(named) == [("job", "f"), ("nest", "n"), ("sleeper", "r")]
     async with service:
-        with pytest.raises(ConfigurationError, match="it serves already"):
+        with pytest.raises(ConfigurationError, match="it is serving already"):
             await service.serve()
 
 

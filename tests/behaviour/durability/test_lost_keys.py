@@ -334,7 +334,7 @@ async def test_a_run_whose_store_is_emptied_says_that_nothing_of_it_is_left(stor
         return "x"
 
     pipeline = Pipeline("p", {"lose": lose_all, "never": never}, {"never": ["lose"]})
-    with pytest.raises(RunTakenOver, match="its store was emptied .* cannot be resumed") as info:
+    with pytest.raises(RunTakenOver, match="the store has lost it, .* cannot be resumed") as info:
         await pipeline.execute({}, run_id="r", store=store)
     assert info.value.is_gone
     assert not done
@@ -362,7 +362,7 @@ async def test_a_run_whose_server_is_emptied_says_that_nothing_of_it_is_left(
             return "x"
 
         pipeline = Pipeline("p", {"lose": lose_all})
-        with pytest.raises(RunTakenOver, match="its store was emptied") as info:
+        with pytest.raises(RunTakenOver, match="the store has lost it") as info:
             await pipeline.execute({}, run_id="r", store=store)
         assert info.value.is_gone
         assert await RunHistory(store).list() == ()

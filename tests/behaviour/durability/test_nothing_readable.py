@@ -222,7 +222,7 @@ async def test_nothing_of_a_run_that_fails_or_is_cancelled_can_be_read(store: An
     (listed,) = await history.list(tag="found", tenant="by-this")
     assert SECRET in str(listed.error)
     assert SECRET in (await history.trace("r")).explain()
-    with pytest.raises(RunCorrupt, match=r"it went through a codec, which PipelineConfig\(codec=...\)"):
+    with pytest.raises(RunCorrupt, match=r"it was written with a codec; set PipelineConfig\(codec=...\)"):
         await Pipeline("p", dict(pipeline.steps), output_step="fails").resume("r", store=store)
     mended.append(1)
     forked = await pipeline.fork("r", at="slow", inputs={f"new {SECRET}": 2}, new_run_id="f")

@@ -459,7 +459,7 @@ async def test_the_decider_of_a_graph_cannot_wait_for_people(server: ModelServer
     result = await graph.run({}, run_id="r", store=MemoryRunStore())
     assert (result.status, DONE) == ("failed", {})
     assert isinstance(result.error, ConfigurationError)
-    assert "an agent that asks no people" in str(result.error)
+    assert "an agent that does not ask people" in str(result.error)
 
 
 # --- without a store, without a run ---

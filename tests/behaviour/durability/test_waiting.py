@@ -381,7 +381,7 @@ async def test_a_message_that_only_the_type_refuses_is_passed_over(
     await send_message("r", "paid", 3, store=memory)
     with caplog.at_level(logging.WARNING, "fastroai.human"):
         assert (await woken(desk, memory)).status == "paused"
-    assert "run 'r' passes over message 'paid' (number 1), which step 'work' cannot take" in caplog.text
+    assert "run 'r' skips message 'paid' (number 1), which step 'work' cannot take" in caplog.text
     assert await due(memory) == [], "it is not woken again and again"
     await send_message("r", "paid", 4, store=memory)
     assert (await woken(desk, memory)).output == [4]
@@ -658,7 +658,7 @@ async def test_a_service_wakes_runs_again_and_again_until_it_is_cancelled(
             await send_message("r", "paid", number, store=store)
             await asyncio.sleep(0.02)
         await asyncio.wait_for(finished.wait(), PATIENCE)
-        while "run 'bad' has not gone on" not in caplog.text:
+        while "run 'bad' was not continued" not in caplog.text:
             await asyncio.sleep(0.01)
     loop.cancel()
     with suppress(asyncio.CancelledError):

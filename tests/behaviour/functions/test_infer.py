@@ -549,7 +549,7 @@ def test_everything_that_is_wrong_with_a_declaration_is_named_at_once() -> None:
         "threshold=4",
         "model=3",
         "temperature='hot'",
-        "model= goes with no agent=",
+        "model= cannot be combined with agent=",
         "budget=1",
     ):
         assert wrong in told, told

@@ -229,9 +229,9 @@ async def test_an_answer_is_kept_and_a_pause_node_asks_again(store: RunStore) ->
     [
         ({"at": "drat"}, "Did you mean 'draft'"),
         ({"at": "draft#9"}, "draft#1, review#1"),
-        ({}, "the visit before which"),
-        ({"at": "draft", "outputs": {"review": ""}}, "the visit before which"),
-        ({"outputs": {"publish": "", "review": ""}}, "the visit before which"),
+        ({}, "the step before which"),
+        ({"at": "draft", "outputs": {"review": ""}}, "the step before which"),
+        ({"outputs": {"publish": "", "review": ""}}, "the step before which"),
         ({"outputs": ["draft"]}, "a mapping"),
     ],
 )
@@ -340,7 +340,7 @@ async def test_a_place_that_cannot_be_forked_is_refused_with_those_that_can() ->
     inner = Graph[Any, Any]("inner", nodes={"read": noted("read")})
     outer = Pipeline[Any, Any]("outer", {"write": inner.as_step()})
     await outer.run({"topic": "tea"}, run_id="r", store=store)
-    with pytest.raises(ConfigurationError, match=r"the run has come: 'write'\.$"):
+    with pytest.raises(ConfigurationError, match=r"the run has reached: 'write'\.$"):
         await outer.fork("r", at="inner/read", store=store)
     with pytest.raises(ConfigurationError, match=r"a step of this pipeline: 'write'\.$"):
         await outer.fork("r", at="other", store=store)

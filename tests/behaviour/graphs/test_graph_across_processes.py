@@ -164,7 +164,7 @@ async def test_of_two_processes_that_answer_at_once_one_wins_and_the_other_is_to
         assert [note for note in place.notes() if note.startswith("end")][number:] == [f"end {won[0]}"]
         told |= {f"{one['error']}: {one['says']}" for one in outcomes if "error" in one}
     for one in told:
-        assert one.startswith("RunInProgress") or "waits for no answer" in one
+        assert one.startswith("RunInProgress") or "does not wait for an answer" in one
 
 
 async def on_record(store: Any, kind: str, node: str) -> None:

@@ -376,17 +376,17 @@ async def test_an_answer_of_the_declared_type_is_given_once(counted: Counted, st
     again = await graph.resume("r", input={"approved": True, "limit": 3})
     assert (again.status, again.output) == ("finished", "True 3")
     assert counted.take() == {"use": 1}
-    with pytest.raises(ConfigurationError, match="waits for no answer"):
+    with pytest.raises(ConfigurationError, match="does not wait for an answer"):
         await graph.resume("r", input={"approved": True})
 
 
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"input": {"approved": "perhaps"}}, "what node 'ask' asks for: approved"),
-        ({"input": None}, "what node 'ask' asks for"),
+        ({"input": {"approved": "perhaps"}}, "an answer that fits the question of node 'ask': approved"),
+        ({"input": None}, "an answer that fits the question of node 'ask'"),
         ({"input": {"approved": True}, "node": "aks"}, "Did you mean 'ask'"),
-        ({"node": "ask"}, "nothing without input="),
+        ({"node": "ask"}, r"input= \(the answer\) beside it"),
         ({}, "the answer that node 'ask' of run 'r' waits for"),
     ],
 )

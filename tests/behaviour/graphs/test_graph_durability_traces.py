@@ -212,7 +212,7 @@ def test_runs_of_graphs_are_listed_shown_traced_compared_and_gone_on_with(user: 
     assert "the answer that node 'ask' of run 'asks' waits for" in told.output
     told = command("resume", "asks", "--pipeline", "graph_app:desk", "--answer", '"perhaps"')
     assert told.exit_code == 2
-    assert "what node 'ask' asks for" in told.output
+    assert "an answer that fits the question of node 'ask'" in told.output
     told = command("resume", "asks", "--pipeline", "graph_app:other", "--answer", "3")
     assert told.exit_code != 0
     assert "the graph has changed" in told.output

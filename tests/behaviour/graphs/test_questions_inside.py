@@ -109,7 +109,7 @@ async def test_the_questions_of_a_run_are_told_wherever_they_are_asked() -> None
     graph = in_a_graph(store)
     await graph.run({"text": "Hi"}, run_id="r")
     assert [one.node for one in await graph.questions("r")] == ["boss", "lawyer"]
-    with pytest.raises(ConfigurationError, match="waits for no answer"):
+    with pytest.raises(ConfigurationError, match="does not wait for an answer"):
         await graph.resume("r", input={"approved": True})
     assert (await graph.resume("r")).status == "paused"
 

@@ -126,7 +126,7 @@ async def test_a_reducer_that_fails_ends_the_run_with_all_that_was_written() -> 
     assert isinstance(result.error, MemoryConflict)
     assert isinstance(result.error.__cause__, ArithmeticError)
     assert result.reason == (
-        "the reducer of 'notes' failed on what branches of one fork wrote: ArithmeticError: not these"
+        "the reducer of 'notes' failed on the values of parallel branches: ArithmeticError: not these"
     )
     assert result.memory["notes"] in BRANCHES
 

@@ -173,8 +173,8 @@ async def test_folders_outside_of_the_workspace_are_not_read(tmp_path: Path) -> 
     (inner / "a.md").symlink_to(secret / "a.md")
     async with server_here(tmp_path, workspace=root) as call:
         for folder in ("..", "../secret", "link", str(secret), "missing", "\0", "x" * 10_000):
-            assert "is no folder" in await error_of(call, "list_workflows", workflows_dir=folder)
-            assert "is no folder" in await error_of(call, "compile_speckit", tasks_dir=folder)
+            assert "is not a folder" in await error_of(call, "list_workflows", workflows_dir=folder)
+            assert "is not a folder" in await error_of(call, "compile_speckit", tasks_dir=folder)
         for tool, argument in (("list_workflows", "workflows_dir"), ("compile_speckit", "tasks_dir")):
             assert "leads out of the workspace" in await error_of(call, tool, **{argument: "inner"})
 

@@ -324,7 +324,7 @@ async def llm_decide() -> None:
         Edge("grade", "publish", when="llm_decide"),
         Edge("grade", "improve", when="llm_decide", fallback=True),
     )
-    with pytest.raises(GraphValidationError, match=r"nobody to decide; give an agent: decider="):
+    with pytest.raises(GraphValidationError, match=r"no decider; give an agent: decider="):
         graded(*edges)
     with pytest.raises(GraphValidationError, match="set fallback=True"):
         graded(edges[0], Edge("grade", "improve", when="llm_decide"), decider=paid_agent())

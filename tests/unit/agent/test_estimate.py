@@ -410,7 +410,7 @@ async def test_a_wrapper_of_the_users_own_may_send_any_number_of_requests() -> N
         ),
         (
             {"model": OpenAIResponsesModel("gpt-4o-search-preview", provider=OPENAI)},
-            "gpt-4o-search-preview: more than tokens is billed",
+            "gpt-4o-search-preview: something besides tokens is billed",
         ),
         (
             {"capabilities": [NativeTool(WebSearchTool())]},
@@ -448,7 +448,7 @@ def windowless(**options: Any) -> FastroAgent[Any, str]:
 
 async def test_without_a_context_window_nothing_bounds_a_second_request() -> None:
     assert (await windowless().estimate("hi")).upper_usd is not None
-    assert "its context window is not known" in await reasons(windowless(retries=1))
+    assert "its context window is unknown" in await reasons(windowless(retries=1))
     image = BinaryContent(data=b"x", media_type="image/png")
     quote = await windowless().estimate(["hi", image])
     assert "no documented rule tells how many tokens" in quote.upper_reasons[0]

@@ -49,26 +49,26 @@ def test_a_model_names_our_extra(
         build_model(reference)
     assert str(caught.value) == (
         f"'{reference}' needs the packages of its provider, which the extra '{extra}' brings: "
-        f"pip install -e '.[{extra}]' in the checkout of FastroAI"
+        f"pip install 'fastroai-runs[{extra}]'"
     )
     assert "pydantic-ai-slim" in str(caught.value.__cause__)
 
 
 def test_an_agent_names_our_extra_before_it_runs(uninstall: Callable[[str, str], None]) -> None:
     uninstall("xai_sdk", "xai")
-    with pytest.raises(MissingExtraError, match=r"'xai:grok-4' needs .* pip install -e '\.\[xai\]'"):
+    with pytest.raises(MissingExtraError, match=r"'xai:grok-4' needs .* pip install 'fastroai-runs\[xai\]'"):
         FastroAgent("xai:grok-4").run_sync("Hello")
 
 
 def test_models_of_other_kinds_name_our_extra(uninstall: Callable[[str, str], None]) -> None:
     uninstall("cohere", "cohere")
-    with pytest.raises(MissingExtraError, match=r"pip install -e '\.\[cohere\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'fastroai-runs\[cohere\]'"):
         Metered().embedding_model("cohere:embed-v4.0")
     uninstall("xai_sdk", "xai")
-    with pytest.raises(MissingExtraError, match=r"pip install -e '\.\[xai\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'fastroai-runs\[xai\]'"):
         Metered().image_model("xai:grok-imagine-image")
     uninstall("websockets.asyncio.client", "openai")
-    with pytest.raises(MissingExtraError, match=r"pip install -e '\.\[openai-realtime\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'fastroai-runs\[openai-realtime\]'"):
         Metered().realtime_model("openai:gpt-realtime")
 
 

@@ -140,7 +140,7 @@ async def test_outside_of_a_block_the_stream_ends_when_a_loop_is_left() -> None:
     assert await anext(texts) == "Once "
     await texts.aclose()  # type: ignore[attr-defined]  # which the garbage collector does, too
     assert [chunk async for chunk in stream] == []
-    with pytest.raises(ConfigurationError, match="a stream that was not left before its end"):
+    with pytest.raises(ConfigurationError, match="a stream that was read to its end"):
         await stream.get_output()
 
 

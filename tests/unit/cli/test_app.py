@@ -380,8 +380,8 @@ def test_a_run_that_is_not_there_exits_with_3(store: SQLiteRunStore) -> None:
 def test_a_store_that_is_not_there_is_a_mistake_and_is_not_made(
     store: SQLiteRunStore, tmp_path: Path
 ) -> None:
-    assert "a file that is there" in line_of(call("list"), 2)
-    assert "a file that is there" in line_of(call("list", "--store", f"sqlite://{tmp_path}/x.db"), 2)
+    assert "an existing file" in line_of(call("list"), 2)
+    assert "an existing file" in line_of(call("list", "--store", f"sqlite://{tmp_path}/x.db"), 2)
     assert "expected a path" in line_of(call("list", "--store", "mysql://x"), 2)
     assert list(tmp_path.iterdir()) == []
 
@@ -469,7 +469,7 @@ def test_on_a_terminal_one_is_asked(
 
 def test_where_nobody_can_be_asked_nothing_is_deleted(store: SQLiteRunStore) -> None:
     write(store, support_desk())
-    assert "say --yes" in line_of(call("delete", "r1"), 2)
+    assert "add --yes" in line_of(call("delete", "r1"), 2)
     assert "Delete 1 runs?" in line_of(call("purge", "--older-than", "1s"), 2)
     assert len(json_of("list")) == 1
 
@@ -574,7 +574,9 @@ def test_fork_starts_a_run_that_reuses_another(store: SQLiteRunStore, user_code:
     shown = json_of("fork", "one", "--outputs", '{"a": "put"}', *target)
     assert shown["forked_from"] == "one"
     assert shown["output"] == {"said": "put", "deps": "office"}
-    assert "there is a run 'two'" in line_of(call("fork", "one", "--at", "b", "--run-id", "two", *target), 4)
+    assert "run 'two' is in the store already" in line_of(
+        call("fork", "one", "--at", "b", "--run-id", "two", *target), 4
+    )
 
 
 def test_a_fork_that_fails_has_an_id_too(store: SQLiteRunStore, user_code: str) -> None:
@@ -605,12 +607,12 @@ def test_progress_of_nested_steps_and_retries(store: SQLiteRunStore, user_code: 
         ("--pipeline", "user_code_of_a_test:Pipeline", "a Pipeline or a Graph; it is a class"),
         ("--deps", "user_code_of_a_test:fails", "KeyError: 'deps'"),
         ("--deps", "user_code_of_a_test:nope", "an attribute of 'user_code_of_a_test'"),
-        ("--answer", "1", "nothing for a pipeline, which takes --inputs"),
-        ("--node", "a", "nothing for a pipeline, which takes --inputs"),
+        ("--answer", "1", "no value for a pipeline, which takes --inputs"),
+        ("--node", "a", "no value for a pipeline, which takes --inputs"),
         ("--inputs", "{", "JSON, or @file"),
         ("--inputs", "@nope.json", "No such file"),
         ("--inputs", "[1]", "a JSON object"),
-        ("--inputs", "[" * 100_000 + "]" * 100_000, "JSON that is not so deep"),
+        ("--inputs", "[" * 100_000 + "]" * 100_000, "JSON that is nested less deeply"),
     ],
 )
 def test_options_that_name_nothing(
@@ -673,7 +675,7 @@ def test_without_the_extra_it_says_what_to_install(
     said = capsys.readouterr().err
     assert said == (
         "fastroai: the command line needs typer and rich, which the extra 'cli' brings: "
-        "pip install -e '.[cli]' in the checkout of FastroAI\n"
+        "pip install 'fastroai-runs[cli]'\n"
     )
 
 
@@ -693,9 +695,11 @@ def test_main_runs_the_command_of_the_process(
 def test_the_version_is_told_without_a_command() -> None:
     from importlib.metadata import version
 
+    from fastroai.version import __version__
+
     told = CliRunner().invoke(app, ["--version"])
     assert told.exit_code == 0
-    assert told.stdout == f"fastroai {version('fastroai')} (PydanticAI {version('pydantic-ai-slim')})\n"
+    assert told.stdout == f"fastroai {__version__} (PydanticAI {version('pydantic-ai-slim')})\n"
 
 
 def test_all_commands_share_the_store_that_the_project_names(

@@ -181,7 +181,7 @@ def test_the_scope_of_a_user_writes_into_the_home_folder_only(project: Path) -> 
             ("install", "--part", "skill"),
             "--part='skill': expected one of server, instructions, skills, hooks",
         ),
-        (("install", "--project", "missing"), "--project='missing': expected a folder that is there"),
+        (("install", "--project", "missing"), "--project='missing': expected an existing folder"),
         (("install", "--command", "'"), "--command"),
         (("install", "--command", ""), "expected a command"),
         (("uninstall", "--client", "other"), "--client='other': expected one of claude-code"),

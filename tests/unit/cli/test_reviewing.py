@@ -132,8 +132,8 @@ def test_show_tells_who_has_answered_and_why(store: SQLiteRunStore) -> None:
 
 def test_show_tells_why_a_question_takes_no_answer(store: SQLiteRunStore) -> None:
     question = ask(store, bool, timeout=1e-9)
-    assert "closed    its time was over at" in call("show", question).stdout
-    assert json_of("show", question)["closed"].startswith("its time was over")
+    assert "closed    its deadline was" in call("show", question).stdout
+    assert json_of("show", question)["closed"].startswith("its deadline was")
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def mcp(*arguments: str) -> Result:
         (("--http", "8321"), "--http='8321': expected HOST:PORT, as in 127.0.0.1:8321"),
         (("--http", "0.0.0.0:8321"), "There is no authentication"),
         (("--allow-host", "flows.example"), "--allow-host='flows.example': expected no value without --http"),
-        (("--workspace", "missing"), "--workspace='missing': expected a folder that is there"),
+        (("--workspace", "missing"), "--workspace='missing': expected an existing folder"),
         (("--store", "missing/flows.db"), "No such file or directory"),
         (("--store", "mysql://db"), "store='mysql://db'"),
         (("--key-file", "short.key"), "at least 32 random characters"),

@@ -59,7 +59,7 @@ def test_problems_are_told_with_file_line_and_column() -> None:
     result = call("validate", "good.workflow.yaml", "bad.stratum.yaml")
     assert result.exit_code == 1
     assert result.stdout.splitlines()[1] == (
-        "bad.stratum.yaml:8:46: step 'draf' is not there; known: draft, check. Did you mean 'draft'?"
+        "bad.stratum.yaml:8:46: step 'draf' does not exist; known: draft, check. Did you mean 'draft'?"
     )
     (shape,) = json.loads(call("validate", "bad.stratum.yaml", "--json").stdout)
     (problem,) = shape["errors"]
@@ -128,7 +128,7 @@ def test_flows_are_drawn(folder: Path) -> None:
 
 def test_what_cannot_be_drawn_is_told() -> None:
     result = call("draw", "bad.stratum.yaml")
-    assert (result.exit_code, "step 'draf' is not there" in result.stderr) == (1, True)
+    assert (result.exit_code, "step 'draf' does not exist" in result.stderr) == (1, True)
     result = call("draw", "good.workflow.yaml", "--flow", "reviw")
     assert (result.exit_code, "Did you mean 'review'?" in result.stderr) == (2, True)
     assert call("draw", "good.workflow.yaml", "--format", "png").exit_code == 2

@@ -150,5 +150,5 @@ def test_a_model_whose_names_are_not_defined_is_refused() -> None:
     class Later(BaseModel):
         order: Missing  # type: ignore[name-defined]  # noqa: F821
 
-    with pytest.raises(ConfigurationError, match="all of whose names are defined"):
+    with pytest.raises(ConfigurationError, match="with all its names defined"):
         Accepted(Later)

@@ -80,8 +80,8 @@ def test_keys_are_texts() -> None:
 
 def test_a_key_that_is_there_twice_is_told_with_both_lines() -> None:
     assert problems("a: 1\nb:\n  a: 2\n  a: 3\na: {}\n") == [
-        "line 4, column 3: the key 'a' is there already, in line 3; leave one of them",
-        "line 5, column 1: the key 'a' is there already, in line 1; leave one of them",
+        "line 4, column 3: the key 'a' exists already, in line 3; keep one of them",
+        "line 5, column 1: the key 'a' exists already, in line 1; keep one of them",
     ]
 
 
@@ -121,7 +121,7 @@ def test_deep_nesting_and_bombs_end_at_once() -> None:
 def test_of_very_many_problems_the_first_are_told() -> None:
     found = problems("name: g\n" + "a: 1\n" * 150_000)
     assert len(found) == 101
-    assert found[0].startswith("line 3, column 1: the key 'a' is there already")
+    assert found[0].startswith("line 3, column 1: the key 'a' exists already")
     assert found[-1] == "there can be more problems; mend these first"
 
 

@@ -27,9 +27,7 @@ def test_an_edge_says_how_often_it_was_taken_if_more_than_once(edge: DrawnEdge, 
 
 
 def test_two_nodes_with_one_id_are_refused() -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"Drawing.nodes=\['a'\]: expected an id of its own for each"
-    ):
+    with pytest.raises(ConfigurationError, match=r"Drawing.nodes=\['a'\]: expected a different id for each"):
         Drawing([DrawnNode("a"), DrawnNode("b"), DrawnNode("a", "again")])
 
 

@@ -113,7 +113,9 @@ async def test_a_body_that_calls_otherwise_diverges_before_anything_is_called() 
         await both.run("a", run_id=RUN, store=DyingStore(store, nth(CallEnded, 2)))
     suffix = "!"
     calls.made[:] = []
-    with pytest.raises(FlowDiverged, match=r"has one\(text='a'\) on record, and now calls one\(text='a!'\)"):
+    with pytest.raises(
+        FlowDiverged, match=r"called one\(text='a'\) before it was resumed, and now calls one\(text='a!'\)"
+    ):
         await both.resume(RUN, store=store)
     assert calls.made == []
     suffix = ""
@@ -224,7 +226,7 @@ async def test_side_by_side_changed_inputs_diverge_when_the_body_ends() -> None:
         await both.run("a", run_id=RUN, store=DyingStore(store, nth(CallEnded, 3)))
     suffix = "!"
     with pytest.raises(
-        FlowDiverged, match=r"has one\(text='aa'\) on record, and now calls one\(text='aa!'\)"
+        FlowDiverged, match=r"called one\(text='aa'\) before it was resumed, and now calls one\(text='aa!'\)"
     ):
         await both.resume(RUN, store=store)
 
@@ -288,7 +290,9 @@ async def test_a_nested_flow_with_other_inputs_diverges_before_anything_is_calle
         await around.run("a", run_id=RUN, store=DyingStore(store, nth(CallEnded, 2)))
     suffix = "!"
     calls.made[:] = []
-    with pytest.raises(FlowDiverged, match=r"has nested\(...\) on record, and now calls nested\(text='a!'\)"):
+    with pytest.raises(
+        FlowDiverged, match=r"called nested\(...\) before it was resumed, and now calls nested\(text='a!'\)"
+    ):
         await around.resume(RUN, store=store)
     assert calls.made == []
     suffix = ""

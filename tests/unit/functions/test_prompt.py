@@ -236,7 +236,7 @@ def test_a_visible_input_stays_in_its_line(attack: str) -> None:
             "Answer.",
             "The ticket is { ticket.body!r:>10 } and {{ticket}}",
             [
-                "context names the input { ticket.body!r:>10 }; leave it out: it is opaque, and travels as "
+                "context names the input { ticket.body!r:>10 }; leave it out: it is opaque, so it is sent as "
                 "data only"
             ],
         ),

@@ -311,4 +311,4 @@ async def assigns(a: Any) -> None:
 )
 def test_a_body_has_code(function: Any) -> None:
     (problem,) = body_problems(function)
-    assert problem.startswith("its body has code, which would never run")
+    assert problem.startswith("its body has code, which never runs")

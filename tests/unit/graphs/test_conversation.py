@@ -26,7 +26,7 @@ def test_the_two_words_are_short_forms() -> None:
         ({"mode": "shared"}, "'continuous', 'isolated' or a GraphConversation"),
         ({"compact_above": 0}, "compact_above=0"),
         ({"keep_phases": 0}, "keep_phases=0"),
-        ({"mode": "isolated", "compact_above": 5}, "nothing with 'isolated'"),
+        ({"mode": "isolated", "compact_above": 5}, "no value with 'isolated'"),
         ({"summarizer": FastroAgent(TestModel())}, "compact_above= beside it"),
         ({"summarizer": Agent(TestModel()), "compact_above": 5}, "FastroAgent"),
     ],

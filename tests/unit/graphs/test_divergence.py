@@ -70,7 +70,7 @@ async def test_outputs_and_inputs_that_do_not_fit() -> None:
     assert told(typed, entries) == "None"
     assert "not of the type" in told(typed, spoiled)
     assert told(typed, spoiled).endswith("on record is an output of 'end'")
-    with pytest.raises(RunCorrupt, match="its inputs are not what the graph accepts"):
+    with pytest.raises(RunCorrupt, match="the graph does not accept its inputs"):
         told(turning(accepts={"x": str}), entries)
     assert told(turning(accepts={"x": int}), entries) == "None"
 

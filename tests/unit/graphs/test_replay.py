@@ -142,7 +142,7 @@ async def test_what_another_graph_has_done_is_refused_with_the_entry_that_does_n
     graph = Graph("g", nodes=counted.nodes("a", "b"), edges=edges, config=PipelineConfig(store=store))
     entries = (await graph.run(run_id="r")).trace.entries
     other = Graph("g", nodes=counted.nodes("b", "a"), edges=[Edge("b", "a")])
-    with pytest.raises(RunCorrupt, match="the graph would not have come to 'a' there") as refused:
+    with pytest.raises(RunCorrupt, match="the graph does not lead to 'a' there") as refused:
         replayed(other._setup, {}, Memo("r", entries), entries[0].part, None, forgiving=False)
     assert "StepFinished" in repr(entries[refused.value.position - 1])
     replay = replayed(other._setup, {}, Memo("r", entries), entries[0].part, None, forgiving=True)

@@ -214,7 +214,7 @@ def test_edges_say_what_a_failure_does() -> None:
         ({"max_visits": 0}, "node 'a' has max_visits=0: expected a whole number, 1 or more"),
         ({"max_visits": True}, "node 'a' has max_visits=True: expected a whole number, 1 or more"),
         ({"focus": 5}, "node 'a' has the focus 5; expected a text"),
-        ({"answer": bool}, "node 'a' has an answer and asks nobody; name it in pause_nodes"),
+        ({"answer": bool}, "node 'a' has an answer type but asks no question; name it in pause_nodes"),
     ],
 )
 def test_options_of_nodes_are_checked(options: dict[str, Any], expected: str) -> None:
@@ -398,8 +398,8 @@ def test_the_same_edge_is_there_once() -> None:
         when("a > 2"),
     ]
     assert problems("a b", edges) == [
-        "edge 'a' -> 'b' (on_success) is there more than once; leave one of them",
-        "edge 'a' -> 'b' (conditional with the condition 'a > 1') is there more than once; leave one of them",
+        "edge 'a' -> 'b' (on_success) is listed more than once; keep one of them",
+        "edge 'a' -> 'b' (conditional with the condition 'a > 1') is listed more than once; keep one of them",
     ]
 
 
@@ -408,11 +408,11 @@ def test_a_decision_has_one_fallback_and_a_decider() -> None:
     assert problems("a b c", decided) == [
         "none of the llm_decide edges of 'a' is the fallback; set fallback=True on the one to take where the "
         "decider gives no answer",
-        "it has llm_decide edges and nobody to decide; give an agent: decider=...",
+        "it has llm_decide edges but no decider; give an agent: decider=...",
     ]
     both = [Edge("a", target, "llm_decide", fallback=True) for target in "bc"]
     assert problem("a b c", both, decider=object()) == (
-        "edge 'a' -> 'c' is one more fallback of 'a'; set fallback=True on one edge only"
+        "edge 'a' -> 'c' is a second fallback of 'a'; set fallback=True on one edge only"
     )
     assert built("a b c", [both[0], decided[1]], decider=object()).entry == "a"
 
@@ -440,10 +440,10 @@ def test_conditions_go_with_conditional_edges() -> None:
 
 def test_a_condition_parses() -> None:
     assert problem("a b", [when("x >")]).startswith(
-        "the condition of edge 'a' -> 'b' is not one: expression 'x >': column "
+        "the condition of edge 'a' -> 'b' is not valid: expression 'x >': column "
     )
     assert problem("a b", [when(5)]).startswith(
-        "the condition of edge 'a' -> 'b' is not one: expression '5': an expression is text"
+        "the condition of edge 'a' -> 'b' is not valid: expression '5': an expression is text"
     )
     assert len(problems("a b", [when("x >", "q")])) == 2
 

@@ -190,7 +190,7 @@ budget: [1]
 def test_a_list_of_nodes_names_each_once() -> None:
     assert problems("name: g\nnodes: [a, 5, b, a]\n") == [
         "line 2, column 12: nodes[1] is a number; expected a node id, or a mapping of ids to nodes",
-        "line 2, column 18: node 'a' is there more than once; leave one of them",
+        "line 2, column 18: node 'a' is listed more than once; keep one of them",
     ]
 
 

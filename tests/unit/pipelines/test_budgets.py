@@ -103,7 +103,7 @@ async def test_an_agents_own_budget_comes_from_its_config_or_its_options() -> No
 
 @pytest.mark.parametrize("of", [StepConfig, PipelineConfig, AgentConfig])
 def test_a_budget_is_given_in_one_form(of: type) -> None:
-    with pytest.raises(ConfigurationError, match="nothing beside budget="):
+    with pytest.raises(ConfigurationError, match="no value, because budget="):
         of(budget=Budget(usd=1), cost_budget=5)
 
 

@@ -123,7 +123,7 @@ def test_a_type_that_cannot_be_accepted_is_refused_when_the_pipeline_is_built() 
     class Later(BaseModel):
         order: "Missing"  # type: ignore[name-defined]  # noqa: F821
 
-    with pytest.raises(ConfigurationError, match="all of whose names are defined"):
+    with pytest.raises(ConfigurationError, match="with all its names defined"):
         Pipeline("shop", {"read": read}, contracts={"read": Contract(accepts=Later)})
     with pytest.raises(ConfigurationError, match="types by name"):
         Pipeline("shop", {"read": read}, accepts=int)

@@ -148,7 +148,7 @@ async def test_each_attempt_at_a_step_may_be_billed() -> None:
     )
     quote = (await pipeline.estimate()).parts["ask"]
     assert upper(quote) == 3 * upper(one)
-    assert quote.upper_reasons[0] == "3 attempts, as retries=2, each of"
+    assert quote.upper_reasons[0] == "3 attempts, because retries=2, each of"
     assert quote.lower_usd == one.lower_usd
 
 
@@ -176,7 +176,7 @@ async def test_a_step_of_code_leaves_a_pipeline_without_limit() -> None:
         "step 'code': arbitrary code, which may call models; give it a budget, or an estimate() of its own",
     )
     assert quote.expected_usd == quote.parts["ask"].expected_usd
-    assert quote.expected_reasons[-1] == "without 'code', of which nothing is known"
+    assert quote.expected_reasons[-1] == "without 'code', whose cost is unknown"
 
 
 async def test_the_budget_of_a_step_bounds_its_code() -> None:

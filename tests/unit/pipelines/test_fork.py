@@ -195,7 +195,7 @@ async def test_a_conversation_can_be_an_output(counted: Counted, store: MemoryRu
     [
         ({"at": "dd"}, "at=.*Did you mean 'd'"),
         ({"outputs": {"x": 1}}, "outputs=.*the id of a step"),
-        ({}, "the step from which the new run is another"),
+        ({}, "the step from which the new run differs"),
         ({"inputs": {"tone": "x"}}, "the step from which"),
         ({"at": "d", "new_run_id": ""}, "run_id"),
         ({"at": "d", "inputs": [1]}, "inputs"),

@@ -590,7 +590,7 @@ async def test_a_run_that_is_not_there_is_not_found(counted: Counted, store: Mem
 async def test_the_id_of_a_run_cannot_be_used_again(counted: Counted, store: MemoryRunStore) -> None:
     pipeline = await recorded(counted, store)
     before = await everything_in(store)
-    with pytest.raises(RunExists, match=r"already \(failed\); go on with it by resume"):
+    with pytest.raises(RunExists, match=r"already \(failed\); continue it with resume"):
         await pipeline.execute(run_id="r", store=store)
     assert (counted.take(), await everything_in(store)) == ({}, before)
 
@@ -826,7 +826,7 @@ async def test_inputs_of_another_type_than_the_pipeline_accepts_now(
     await pipeline.execute({"n": "text"}, run_id="r", store=store)
     counted.take()
     retyped = counted.pipeline("p", DIAMOND, accepts={"n": int})
-    await refused(RunCorrupt, "its inputs are not what the pipeline accepts", retyped, counted, store)
+    await refused(RunCorrupt, "the pipeline does not accept its inputs", retyped, counted, store)
 
 
 # --- what cannot be stored ---
@@ -925,7 +925,7 @@ async def test_a_codec_sees_everything_that_users_gave_and_steps_made(store: Mem
         value for held, _ in (await everything_in(store)).values() for value in held
     )
     for codec, why in (
-        (None, "it went through a codec"),
+        (None, "it was written with a codec"),
         (Broken(), "the codec cannot decode it: ZeroDivision"),
     ):
         other: Pipeline[Any, Any] = Pipeline(

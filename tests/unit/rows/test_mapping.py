@@ -634,7 +634,7 @@ class TestEstimates:
         assert listed_costs(model_server) <= one * 2
 
     async def test_an_iterator_is_refused_as_map_could_not_read_it_again(self, classify: Any) -> None:
-        with pytest.raises(ConfigurationError, match="an iterator could not be read again"):
+        with pytest.raises(ConfigurationError, match="`map` could not read an iterator again"):
             await classify.estimate_rows(iter(self.ROWS))
 
     async def test_rows_that_cannot_be_asked_cost_nothing(self, classify: Any) -> None:

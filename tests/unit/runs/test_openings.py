@@ -52,5 +52,5 @@ async def test_errors_call_what_runs_and_its_steps_what_they_are() -> None:
     await run.end(RunFinished(status="finished"), Usage())
     with pytest.raises(ConfigurationError, match="the id of a node of this graph"):
         await kept.fork("r", at="aks", inputs=None, outputs=None, new_run_id=None)
-    with pytest.raises(RunCorrupt, match="its inputs are not what the graph accepts"):
+    with pytest.raises(RunCorrupt, match="the graph does not accept its inputs"):
         await replace(kept, input_types={"x": int}).take_up("r", None, force=False)

@@ -266,7 +266,7 @@ async def test_a_provider_that_bills_more_than_was_possible_is_told_of(
         (await admit(run, request(20))).settle(settled(20))
         assert caplog.messages == []
         (await admit(run, request(20))).settle(settled(21))
-    assert "p:m billed $0.000021 for a request that was to cost $0.000020 at most" in caplog.text
+    assert "p:m billed $0.000021 for a request that should have cost $0.000020 at most" in caplog.text
     assert left(run) == 9
 
 
@@ -1161,7 +1161,7 @@ async def test_at_the_end_of_the_run_a_request_in_flight_is_ended_and_its_task_i
         assert run.spending.records == [unheard(60)]
         message = await task
         assert message == (
-            "a request under run / step was ended, as its run ended before it; "
+            "a request of run / step was cancelled, because its run ended first; "
             "await everything that a step starts before it returns"
         )
         assert (task.cancelling(), task.cancelled()) == (0, False)

@@ -100,7 +100,7 @@ async def test_a_budget_of_time_cancels_what_is_inside() -> None:
     with pytest.raises(TimeBudgetExceeded) as caught:
         await wait_for_ever()
     assert (caught.value.limit, caught.value.scope_path, now()) == (2_500, ("hurry",), 2.5)
-    assert "what was running was cancelled" in str(caught.value)
+    assert "running work was cancelled" in str(caught.value)
 
 
 @in_virtual_time

@@ -603,7 +603,8 @@ async def test_a_circuit_opens_after_failures_and_closes_after_a_probe() -> None
     states.append(breaker.state)
     await asyncio.sleep(10.0)
     with pytest.raises(
-        CircuitOpenError, match="of agent 'doctor' lets no requests through to 'scripted'"
+        CircuitOpenError,
+        match="no request was sent to 'scripted': it keeps failing, so the circuit breaker of agent 'doctor'",
     ) as e:
         await clinic.agent.run("refused")
     assert (e.value.opens_in, e.value.retry_after, retry_after(e.value)) == (20.0, 20.0, 20.0)

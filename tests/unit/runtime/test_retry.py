@@ -119,7 +119,7 @@ def test_what_is_not_policies_is_refused(wrong: Any) -> None:
 
 
 def test_terminal_failures_are_not_retried_whatever_one_says() -> None:
-    with pytest.raises(ConfigurationError, match="no retries of TERMINAL failures"):
+    with pytest.raises(ConfigurationError, match="no policy for TERMINAL failures"):
         RetryPolicies.of({TERMINAL: RetryPolicy(1)})
 
 

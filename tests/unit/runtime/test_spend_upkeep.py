@@ -172,7 +172,7 @@ async def test_an_error_of_the_stores_own_keeps_no_other_claim_from_being_settle
     await settle_all(store, desk, "abc")
     store.down = 0  # now that all three wait, however slow this was
     await store.wait_until_spent(2)
-    assert "$1.000000 of 'acme' could not be settled" in caplog.text
+    assert "the cost of $1.000000 could not be recorded for 'acme'" in caplog.text
     assert "ZeroDivisionError" in caplog.text
 
 
@@ -183,7 +183,7 @@ async def test_an_error_of_the_stores_own_is_logged_also_where_nobody_waits(
     await store.reserve(claim("b"))
     with pytest.raises(ZeroDivisionError):
         desk.settle(claim("b"), Decimal(1)).result(PATIENCE)
-    assert "$1.000000 of 'acme' could not be settled" in caplog.text
+    assert "the cost of $1.000000 could not be recorded for 'acme'" in caplog.text
     assert "ZeroDivisionError" in caplog.text
 
 
@@ -197,7 +197,7 @@ async def test_what_cannot_be_settled_for_a_whole_lease_is_given_up_with_an_erro
     while desk._unsettled:
         assert monotonic() < end
         await asyncio.sleep(0.001)
-    assert caplog.text.count("the store counts the bound of $1.000000 once the lease has ended") == 2
+    assert caplog.text.count("the store counts its upper bound of $1.000000 when the lease has ended") == 2
 
 
 # --- processes that are dead ---

@@ -143,7 +143,7 @@ async def test_a_function_that_was_given_up_leaves_its_place_to_another(
     may_end.set()
     messages = {record.getMessage() for record in caplog.records}
     assert messages == {
-        "a sync function of agent 'a': its thread could not be stopped and runs on unattended"
+        "a sync function of agent 'a': its thread could not be stopped and continues by itself"
     }
     assert_no_task_is_left()
 

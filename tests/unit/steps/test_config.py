@@ -109,7 +109,9 @@ def test_either_form_of_no_budget_lifts_either_form_of_one(none: dict[str, None]
 
 
 def test_both_forms_at_once_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"^cost_budget=5: expected nothing beside budget="):
+    with pytest.raises(
+        ConfigurationError, match=r"^cost_budget=5: expected no value, because budget= is given too"
+    ):
         StepConfig(budget=Budget(usd=1), cost_budget=5)
 
 
@@ -164,7 +166,7 @@ def test_what_the_policies_say_is_not_said_beside_them(
     config: type[ExecutionConfig], beside: dict[str, Any]
 ) -> None:
     [option] = beside
-    with pytest.raises(ConfigurationError, match=rf"^{option}=.*nothing beside retry="):
+    with pytest.raises(ConfigurationError, match=rf"^{option}=.*no value beside retry="):
         config(retry=DEFAULT_RETRY, **beside)
 
 

@@ -538,7 +538,7 @@ async def test_a_thread_that_timed_out_is_left_alone_and_can_call_nothing_any_mo
         assert isinstance(error, TimeLimitExceeded)
         limit *= 2  # on a busy machine, it takes longer to get to the thread
     assert [record.getMessage() for record in caplog.records] == [
-        "step 'alone': its thread could not be stopped and runs on unattended"
+        "step 'alone': its thread could not be stopped and continues by itself"
     ]
     assert not tried.is_set(), "nobody waited for the thread"
     may_go_on.set()

@@ -146,7 +146,7 @@ async def test_a_call_takes_one_of_the_two(beside: dict[str, Any]) -> None:
 
     error = await failure_of(asks)
     assert isinstance(error, ConfigurationError)
-    assert "nothing beside retry=" in str(error)
+    assert "no value beside retry=" in str(error)
 
 
 # --- requests ---

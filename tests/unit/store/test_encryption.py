@@ -56,9 +56,9 @@ def changed(encrypted: bytes, position: int) -> bytes:
         ({"old": KEY}, lambda one: changed(one, 10), "or the payload was changed"),
         ({"old": KEY}, lambda one: one[:12], "or the payload was changed"),
         ({"old": KEY, "olf": KEY}, lambda one: one.replace(b"old", b"olf"), "or the payload was changed"),
-        ({"old": KEY}, lambda one: b'"in the clear"', "this one has not encrypted it"),
-        ({"old": KEY}, lambda one: b"", "this one has not encrypted it"),
-        ({"old": KEY}, lambda one: one[:3], "this one has not encrypted it"),
+        ({"old": KEY}, lambda one: b'"in the clear"', "this one did not encrypt the value"),
+        ({"old": KEY}, lambda one: b"", "this one did not encrypt the value"),
+        ({"old": KEY}, lambda one: one[:3], "this one did not encrypt the value"),
     ],
 )
 def test_what_cannot_be_decrypted_says_why(

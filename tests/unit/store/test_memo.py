@@ -143,7 +143,7 @@ def entry_without_request() -> AnyFact:
     [
         ([], 1, "begins with run_started"),
         ([StepFinished("a", 1)], 1, "begins with run_started"),
-        ([*Log(SHAPE).entries, entry_without_request()], 2, "does not fit those before: KeyError"),
+        ([*Log(SHAPE).entries, entry_without_request()], 2, "does not fit the entries before it: KeyError"),
     ],
 )
 def test_what_does_not_fit_is_corrupt(entries: list[AnyFact], position: int, why: str) -> None:

@@ -148,14 +148,14 @@ async def test_a_file_that_is_gone_while_it_is_open_is_an_unavailable_store(in_f
     path = Path(in_file._driver.path)
     away = path.with_name("away.db")
     os.rename(path, away)
-    await refuses_all(in_file, "its file is gone since it was opened")
+    await refuses_all(in_file, "its file was removed after it was opened")
     assert path.name not in os.listdir(path.parent), "no other is made in its place"
     os.rename(away, path)
     await works_again(in_file)
 
 
 @pytest.mark.parametrize(
-    ("replaced", "says"), [(False, r"\(-wal\) is gone since"), (True, "another write-ahead log")]
+    ("replaced", "says"), [(False, r"\(-wal\) was removed after"), (True, "another write-ahead log")]
 )
 async def test_a_log_that_is_deleted_while_it_is_open_is_told_once_and_then_nothing_is_lost(
     in_file: SQLiteRunStore, replaced: bool, says: str
@@ -184,7 +184,7 @@ async def test_a_file_that_is_replaced_while_it_is_open_is_an_unavailable_store(
         each.unlink()
     other = SQLiteRunStore(path)
     await other.append(KEY, [b"other"], revision=0)
-    await refuses_all(in_file, "another file has taken the place of its own")
+    await refuses_all(in_file, "another file has replaced its file")
     assert (await other.read(KEY)).values == (b"other",)
     await in_file.aclose()
     assert (await in_file.read(KEY)).values == (b"other",), "once it was closed, it opens what is there"

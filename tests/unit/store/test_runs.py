@@ -95,7 +95,7 @@ class Clock:
 
 
 def lend(owner: str | None) -> str:
-    """The same owner on another machine, of which nothing is known."""
+    """The same owner on another machine, whose cost is unknown."""
     assert owner is not None
     return owner.replace("(", "(elsewhere-")
 
@@ -114,7 +114,7 @@ async def test_a_run_that_has_begun_is_owned_for_so_long_by_the_clock_of_the_sto
     assert held.lease_until == clock.now + timedelta(seconds=LEASE)
     with pytest.raises(RunExists):
         await begin(run.store)
-    with pytest.raises(RunInProgress, match="whose lease is until"):
+    with pytest.raises(RunInProgress, match="which holds it until"):
         await take_up(run.store)
     await run.end(ended(), Usage())
     held = await header(run.store)

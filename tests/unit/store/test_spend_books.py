@@ -343,7 +343,7 @@ async def test_a_limit_can_be_set_before_anything_is_spent(kept: Kept) -> None:
 async def test_the_book_says_what_it_does_not_know(kept: Kept) -> None:
     book = SpendBook(kept.store)
     reason = {"by": "Mia", "reason": "a test"}
-    with pytest.raises(ConfigurationError, match=r"key='acme'.*the store has not counted for any"):
+    with pytest.raises(ConfigurationError, match=r"key='acme'.*the store has none yet"):
         await book.set_limit("acme", None, **reason)
     await spend(kept.store, claim("x", 1, of=account("hour")))
     with pytest.raises(ConfigurationError, match=r"window='day': expected a window of 'acme': 'hour'"):
@@ -356,7 +356,7 @@ async def test_the_book_says_what_it_does_not_know(kept: Kept) -> None:
         with pytest.raises(ConfigurationError, match="^usd="):
             await book.set_limit("acme", usd, window="hour", **reason)
     for option in ("by", "reason"):
-        with pytest.raises(ConfigurationError, match=f"{option}=' '.*kept on record"):
+        with pytest.raises(ConfigurationError, match=f"{option}=' '.*stored with the change"):
             await book.set_limit("acme", 5, window="hour", **{**reason, option: " "})
     (now,) = await book.list()
     assert (now.limit_usd, now.adjustments) == (10, ())

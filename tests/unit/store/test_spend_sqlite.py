@@ -100,7 +100,7 @@ async def test_the_database_of_another_program_is_refused_and_left_as_it_is(
         (lambda: SQLiteSpendStore(path).reserve(claim("a")), SpendStoreUnavailable),
         (lambda: SQLiteRunStore(path).list(""), RunStoreUnavailable),
     ]:
-        with pytest.raises(refused, match="another program, and is left as it is; give the path of another"):
+        with pytest.raises(refused, match="another program, and was not changed; give the path of another"):
             await use()
     assert files_beside(path) == before
 
@@ -163,7 +163,7 @@ async def test_a_file_that_is_gone_while_it_is_open_is_an_unavailable_store(path
     store = SQLiteSpendStore(path)
     await store.reserve(claim("a", 3))
     os.unlink(path)
-    with pytest.raises(SpendStoreUnavailable, match="its file is gone since it was opened"):
+    with pytest.raises(SpendStoreUnavailable, match="its file was removed after it was opened"):
         await store.reserve(claim("b", 3))
     await store.aclose()
     await store.reserve(claim("b", 3))

@@ -149,7 +149,7 @@ def test_a_missing_extra_says_what_to_install(monkeypatch: pytest.MonkeyPatch, m
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, module, None)
 
-    with pytest.raises(ImportError, match=r"needs starlette and uvicorn: pip install -e '\.\[testing\]'"):
+    with pytest.raises(ImportError, match=r"starlette and uvicorn: pip install 'fastroai-runs\[testing\]'"):
         ModelServer().start()
 
 

@@ -182,7 +182,7 @@ async def test_an_sdk_that_retries_makes_an_entry_for_each_attempt(model_server:
 
 async def test_a_request_that_cannot_be_read_is_refused_and_recorded(model_server: ModelServer) -> None:
     async with openai(model_server) as client:
-        with pytest.raises(BadRequestError, match="the body is no request of openai-responses"):
+        with pytest.raises(BadRequestError, match="the body is not a request of openai-responses"):
             await client.responses.create(model="m", input=[{"role": "judge", "content": "x"}])  # type: ignore[list-item, misc]
 
     (entry,) = model_server.ledger.entries

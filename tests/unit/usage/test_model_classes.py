@@ -241,7 +241,7 @@ class TestGrok:
         found = bound(PRICED["xai"][0]())
         assert found.output_tokens == 1_000_000
         assert found.why is not None
-        assert "grok-4.3 thinks beyond max_tokens, up to 1,000,000 tokens: set thinking=False" in found.why
+        assert "grok-4.3 can think beyond max_tokens, up to 1,000,000 tokens: set thinking=False" in found.why
         assert found.lowered(usd=Decimal(1), tokens=None) is None
 
     @pytest.mark.parametrize("settings", [{"thinking": False}, {"xai_reasoning_effort": "none"}])

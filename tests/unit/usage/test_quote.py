@@ -150,7 +150,7 @@ def test_a_quote_for_several_times_says_so() -> None:
 def test_retries_raise_only_the_upper_amount() -> None:
     made = quote("1", "2", "3").retried(2)
     assert (made.lower_usd, made.expected_usd, made.upper_usd) == (1, 2, 9)
-    assert made.upper_reasons == ("3 attempts, as retries=2, each of", "most")
+    assert made.upper_reasons == ("3 attempts, because retries=2, each of", "most")
     assert quote("1", "2", "3").retried(0) == quote("1", "2", "3")
     assert Quote.unknown("code").retried(2) == Quote.unknown("code")
 

@@ -112,7 +112,7 @@ def test_a_download_that_fails_leaves_the_prices_in_use(
     with pytest.raises(PriceUpdateError, match=reason) as caught:
         refresh_prices(server.url)
     assert server.url in str(caught.value)
-    assert "the prices in use stay in use" in str(caught.value)
+    assert "the present prices stay in use" in str(caught.value)
     assert get_snapshot() is before
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
     assert caught.value.retryable

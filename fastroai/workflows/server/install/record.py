@@ -78,7 +78,7 @@ class Record:
         place = self._backup_path(client, path)
         backup = text_of(self._root, place)
         if backup is None:
-            expected = f"the backup of {path}; without it, take out by hand what FastroAI has added"
+            expected = f"the backup of {path}; without it, remove by hand what FastroAI has added"
             raise ConfigurationError("file", str(place), expected)
         return backup
 

@@ -225,8 +225,8 @@ def test_only_chat_completions_has_to_be_asked_for_the_usage_of_a_stream() -> No
         (b"\xff\xfe\xfa", "the body is not JSON"),
         (b"[]", "expected a JSON object with 'model'"),
         (b'{"model": 5}', "expected a JSON object with 'model'"),
-        (b'{"model": "m"}', "the body is no request of"),
-        (b'{"model": "m", "input": 5, "messages": 5}', "the body is no request of"),
+        (b'{"model": "m"}', "the body is not a request of"),
+        (b'{"model": "m", "input": 5, "messages": 5}', "the body is not a request of"),
         (
             b'{"model": "m", "max_tokens": 5, "input": [{"role": "judge", "content": "x"}],'
             b' "messages": [{"role": "judge", "content": "x"}]}',

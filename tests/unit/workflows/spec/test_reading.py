@@ -191,7 +191,7 @@ def test_the_version_is_a_text() -> None:
     check(
         "version: «0.2\nflows:\n  main:\n    steps:\n    - {id: a, function: «nope}\n",
         "version is a number, 0.2; expected a text; put it in quotes",
-        "function 'nope' is not there; there is none.",
+        "function 'nope' does not exist; there is none.",
     )
     problem = check(
         "version: «'0.4'\nflows: {main: {steps: [{id: a, intent: b}]}}\n", "expected one of 0.1, 0.2, 0.3"
@@ -245,7 +245,7 @@ def test_a_file_is_given_as_a_path(tmp_path: Path) -> None:
 def test_traps_of_yaml_are_told() -> None:
     check("version: «&a '0.2'\n", "the anchor &a is not supported")
     check("version: «*a\n", "the alias *a is not supported")
-    check(HEAD + "    - {id: a, intent: b, «id: c}\n", "the key 'id' is there already, in line 16")
+    check(HEAD + "    - {id: a, intent: b, «id: c}\n", "the key 'id' exists already, in line 16")
     check(HEAD + "    - {id: a, intent: on, inputs: {on: 1, yes: no, «3: x}}\n", "the key 3 is a number")
     check(
         HEAD + "    - {id: a, intent: b, output_schema: " + "{a: " * 25 + "«" + "{a: " * 9 + "\n",
@@ -273,7 +273,7 @@ def test_unknown_keys_are_told_with_the_nearest_and_the_rest_is_still_looked_at(
     problem, other = check_steps(
         "    - {id: a, intent: b, «ensre: [x]}\n    - {id: b, function: «wrok}\n",
         "unknown key flows.main.steps[0].ensre; expected id, function",
-        "function 'wrok' is not there; known: work, count, review. Did you mean 'work'?",
+        "function 'wrok' does not exist; known: work, count, review. Did you mean 'work'?",
     )
     assert (problem.nearest, problem.flow, problem.step) == ("ensure", "main", "a")
     assert (other.nearest, other.allowed, other.step) == ("work", ("work", "count", "review"), "b")
@@ -287,10 +287,12 @@ def test_problems_are_told_up_to_a_hundred() -> None:
 
 def test_names_are_letters_digits_and_a_few_signs() -> None:
     check_steps(
-        "    - {id: «a.b, intent: c}\n    - {id: «'1', intent: c}\n", "'a.b' is no name", "'1' is no name"
+        "    - {id: «a.b, intent: c}\n    - {id: «'1', intent: c}\n",
+        "'a.b' is not a name",
+        "'1' is not a name",
     )
     check_steps(f"    - {{id: «{'a' * 201}, intent: c}}\n", "has 201 characters; at most 200")
-    check("version: '0.2'\nflows:\n  «a b: {steps: [{id: a, intent: b}]}\n", "'a b' is no name")
+    check("version: '0.2'\nflows:\n  «a b: {steps: [{id: a, intent: b}]}\n", "'a.b' is not a name")
 
 
 # --- contracts, functions, inputs ---
@@ -325,7 +327,7 @@ def test_functions_say_what_they_do_and_give() -> None:
     )
     check(text + "  «f: {mode: infer, output: Out}\n" + flows, "'f' has no intent")
     check(text + "  «f: {mode: compute, intent: b}\n" + flows, "'f' has no output")
-    check(text + "  f: {mode: infer, intent: a, output: «Oot}\n" + flows, "contract 'Oot' is not there")
+    check(text + "  f: {mode: infer, intent: a, output: «Oot}\n" + flows, "contract 'Oot' does not exist")
     check(text + "  f: {mode: infer, intent: a, output: Out, retries: «0}\n" + flows, "at least 1")
     check(text + "  f: {mode: infer, intent: a, output: Out, «timeout: 3}\n" + flows, "which only gates have")
     check(text + "  f: {mode: infer, intent: a, output: Out, budget: {usd: «-1}}\n" + flows, "budget: usd=")
@@ -370,7 +372,7 @@ def test_the_inputs_of_the_workflow_are_those_of_its_flow() -> None:
     text = "version: '0.2'\nflows:\n  a: {input: {x: {type: string}}, steps: [{id: s, intent: b}]}\n"
     more = "  b: {steps: [{id: s, intent: b}]}\n"
     assert load_spec(text + "workflow: {name: other, input: {x: {type: string}}}\n").entry == "a"
-    check(text + more + "workflow: {name: «other}\n", "flow 'other' is not there; known: a, b")
+    check(text + more + "workflow: {name: «other}\n", "flow 'other' does not exist; known: a, b")
     for said, message in (
         ("«input: {}", "it lacks x"),
         ("«input: {x: {type: string}, y: {type: string}}", "the flow has no y"),
@@ -382,7 +384,7 @@ def test_the_inputs_of_the_workflow_are_those_of_its_flow() -> None:
 @pytest.mark.parametrize("name", ["a b", "a\\u202e", "a\\n", "1a", "a.b", ""])
 def test_the_name_of_the_workflow_is_a_name_like_others(name: str) -> None:
     text = "version: '0.2'\nflows: {a: {steps: [{id: s, intent: b}]}}\n"
-    check(f'{text}workflow: {{name: «"{name}"}}\n', "is no name; expected letters, digits, '_' and '-'")
+    check(f'{text}workflow: {{name: «"{name}"}}\n', "is not a name; expected letters, digits, '_' and '-'")
     long = "a" * 201
     check(f"{text}workflow: {{name: «{long}}}\n", "has 201 characters; at most 200 are allowed")
     assert load_spec(f"{text}workflow: {{name: my-workflow_2}}\n").entry == "a"
@@ -421,14 +423,16 @@ def test_a_step_is_one_of_three() -> None:
 def test_ids_are_there_once() -> None:
     check_steps(
         "    - {id: a, intent: b}\n    - {id: «a, intent: c}\n",
-        "step 'a' is there already, in line 16",
+        "step 'a' exists already, in line 16",
     )
 
 
 def test_functions_contracts_and_flows_have_to_be_there() -> None:
-    check_steps("    - {id: a, flow: «mian}\n", "flow 'mian' is not there; known: main. Did you mean 'main'?")
     check_steps(
-        "    - {id: a, intent: b, output_contract: «Oat}\n", "contract 'Oat' is not there; known: Out"
+        "    - {id: a, flow: «mian}\n", "flow 'mian' does not exist; known: main. Did you mean 'main'?"
+    )
+    check_steps(
+        "    - {id: a, intent: b, output_contract: «Oat}\n", "contract 'Oat' does not exist; known: Out"
     )
     check(
         HEAD.replace("    steps:", "    output: «Nope\n    steps:") + "    - {id: a, intent: b}\n", "contract"
@@ -475,7 +479,7 @@ def test_gates_say_where_they_lead() -> None:
         "on_revise leads from 'ask' to 'later', which comes after it; expected an earlier step",
     )
     check_steps(
-        before + f"    - {GATE}, on_revise: «aa}}\n", "step 'aa' is not there; known: a, ask. Did you mean"
+        before + f"    - {GATE}, on_revise: «aa}}\n", "step 'aa' does not exist; known: a, ask. Did you mean"
     )
 
 
@@ -531,7 +535,7 @@ def test_on_fail_needs_what_can_fail() -> None:
 def test_routes_lead_to_other_steps() -> None:
     check_steps(
         "    - {id: a, function: work, on_fail: «nope, next: «a}\n",
-        "step 'nope' is not there; known: a.",
+        "step 'nope' does not exist; known: a.",
         "next leads from 'a' to itself, without end",
     )
 
@@ -546,7 +550,7 @@ def test_iterations_need_each_other() -> None:
     check_steps("    - {id: a, function: work, max_iterations: «0}\n", "at least 1")
     start = "    - {id: a, function: work, max_iterations: 3, "
     check_steps(
-        start + "accumulate: «itms}\n", "field 'itms' is not there; known: ok, score, items, meta. Did"
+        start + "accumulate: «itms}\n", "field 'itms' does not exist; known: ok, score, items, meta. Did"
     )
     check_steps(start + "accumulate: «result.ok}\n", "'ok', which is of type boolean; expected an array")
     check_steps(start + "accumulate: «'result.items[0]'}\n", "expected one field, as in result.name")
@@ -577,7 +581,7 @@ def test_fields_that_a_loop_adds_have_types_of_their_own() -> None:
     )
     check_steps(
         f"    - {{id: a, function: work, {loop}, exit_criterion: «result.accumulated_count > 1}}\n",
-        "field 'accumulated_count' is not there",
+        "field 'accumulated_count' does not exist",
     )
 
 
@@ -604,9 +608,9 @@ def test_references_name_what_is_there() -> None:
         "        x: «$.input.topc\n        y: «$.steps.b.output\n"
         "        z: «$.steps.s-2.output.scre\n        v: «$.steps.s-2.output.ok.deep\n"
         "    - {id: s-2, function: work}\n",
-        "$.input.topc: input 'topc' is not there; known: topic, limit. Did you mean 'topic'?",
-        "$.steps.b.output: step 'b' is not there; known: a, s-2.",
-        "$.steps.s-2.output.scre: field 'scre' is not there; known: ok, score, items, meta. Did you mean",
+        "$.input.topc: input 'topc' does not exist; known: topic, limit. Did you mean 'topic'?",
+        "$.steps.b.output: step 'b' does not exist; known: a, s-2.",
+        "$.steps.s-2.output.scre: field 'scre' does not exist; known: ok, score, items, meta. Did you mean",
         "'ok' is of type boolean, which has no parts",
     )
     assert spec(
@@ -677,10 +681,10 @@ def test_expressions_name_fields_that_are_there() -> None:
     check_steps(
         f"    - {{id: a, intent: b, {out},\n"
         "       ensure: ['result.ok and «result.scor > 1', \"len(«result['itms']) > 0\"]}\n",
-        "field 'scor' is not there; known: ok, score, items, meta. Did you mean 'score'?",
-        "field 'itms' is not there",
+        "field 'scor' does not exist; known: ok, score, items, meta. Did you mean 'score'?",
+        "field 'itms' does not exist",
     )
-    check_steps(f"    - {{id: a, intent: b, {out}, ensure: [has(«result.x)]}}\n", "field 'x' is not there")
+    check_steps(f"    - {{id: a, intent: b, {out}, ensure: [has(«result.x)]}}\n", "field 'x' does not exist")
     check_steps(
         f"    - {{id: a, intent: b, {out}, ensure: [«result.ok.x]}}\n",
         "'ok' is of type boolean, which has no parts",
@@ -688,7 +692,7 @@ def test_expressions_name_fields_that_are_there() -> None:
     check_steps(
         "    - {id: a, intent: b, ensure: [«steps.a]}\n", "there is no 'steps' here; known: result, input."
     )
-    check_steps("    - {id: a, intent: b, ensure: [«input.x]}\n", "field 'x' is not there; there is none.")
+    check_steps("    - {id: a, intent: b, ensure: [«input.x]}\n", "field 'x' does not exist; there is none.")
     assert spec(
         f"    - {{id: a, intent: b, {out},\n"
         "       ensure: [result.meta.any, 'all(x.y for x in result.items)', result]}\n"
@@ -703,7 +707,9 @@ def test_what_a_function_ensures_may_be_in_the_schemas_of_its_steps() -> None:
     schema = "output_schema: {properties: {lint: {type: boolean}}}"
     assert load_spec(head + f"    - {{id: a, function: work, {schema}, inputs: {{more: 1}}}}\n")
     head = head.replace("[result.lint, input.more]", "[«result.lint, «input.more]")
-    check(head + "    - {id: a, function: work}\n", "field 'lint' is not there", "field 'more' is not there")
+    check(
+        head + "    - {id: a, function: work}\n", "field 'lint' does not exist", "field 'more' does not exist"
+    )
 
 
 def test_skip_if_sees_inputs_and_outputs() -> None:
@@ -716,7 +722,9 @@ def test_skip_if_sees_inputs_and_outputs() -> None:
     assert step.skip_if.text == "steps['s-1'].output.ok and '$.x' != input.topic"
     assert step.skip_if.test({"input": {"topic": "t"}, "steps": {"s-1": {"output": {"ok": True}}}})
     assert read.flows["main"].needs["b"] == ("s-1",)
-    check_steps(before + "    - {id: b, intent: c, skip_if: «steps.s2.output.ok}\n", "step 's2' is not there")
+    check_steps(
+        before + "    - {id: b, intent: c, skip_if: «steps.s2.output.ok}\n", "step 's2' does not exist"
+    )
     check_steps(
         "    - {id: a, function: work}\n    - {id: b, intent: c, skip_if: «steps.a.ok}\n",
         "expected steps.id.output",
@@ -746,10 +754,10 @@ def test_steps_in_a_circle_are_named() -> None:
         "    - {id: «a, intent: x, depends_on: [c]}\n"
         "    - {id: b, intent: x, inputs: {v: $.steps.a.output}}\n"
         "    - {id: c, intent: x, skip_if: steps.b.output}\n    - {id: «d, intent: x, depends_on: [d]}\n",
-        "steps need each other in a circle: a → c → b → a; leave out",
+        "steps need each other in a circle: a → c → b → a; remove",
         "in a circle: d → d",
     )
-    check_steps("    - {id: a, intent: x, depends_on: [«b]}\n", "step 'b' is not there")
+    check_steps("    - {id: a, intent: x, depends_on: [«b]}\n", "step 'b' does not exist")
 
 
 def test_flows_that_run_each_other_are_named() -> None:

@@ -206,7 +206,7 @@ def test_what_others_have_added_since_stays_when_ours_is_taken_out(project: Path
 
 MINE = {
     "command": "uvx",
-    "args": ["--from", "fastroai[mcp]", "fastroai", "mcp", "--store", "postgresql://flows"],
+    "args": ["--from", "fastroai-runs[mcp]", "fastroai", "mcp", "--store", "postgresql://flows"],
     "env": {"FASTROAI_MCP_KEY": "secret"},
 }
 BY_HAND = json.dumps({"mcpServers": {"fastroai": MINE}, "servers": {"fastroai": MINE}})
