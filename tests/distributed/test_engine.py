@@ -204,7 +204,7 @@ async def test_a_database_that_is_not_there_is_told_before_any_run(
 
 async def test_what_cannot_cross_processes_is_refused_before_the_run(app: Distributed, url: str) -> None:
     async with app.worker(**FAST), Client(url) as client:
-        with pytest.raises(ConfigurationError, match="values that have a form in JSON"):
+        with pytest.raises(ConfigurationError, match="values that JSON can hold"):
             await client.start("people", {"number": object()})
         with pytest.raises(ConfigurationError, match="expected a mapping|inputs="):
             await client.start("people", [1])  # type: ignore[arg-type]
