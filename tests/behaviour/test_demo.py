@@ -148,8 +148,8 @@ def test_on_a_terminal_there_is_a_progress_display(docs: Path, tmp_path: Path) -
     text = shown.decode()
     assert process.returncode == 0, text
     assert re.search(r"\x1b\[\d*A|\x1b\[2K", text), "lines are drawn again"
-    assert "/6" in text
-    assert "so far" in text
+    assert "/6 steps" in text
+    assert "($1.00 left)" in text
     plain = re.sub(r"\x1b\[[0-?]*[@-~]", "", text)
     assert re.search(r"0020-empty +0 +\$0\.00 .* no text: asked for it", plain)
     lines = [line for line in plain.replace("\r", "\n").splitlines() if "report.json" not in line]
