@@ -125,10 +125,10 @@ class Flow(FrontDoor[None, Inputs, T], MapsRows[T], Generic[P, T]):
 
     # --- inputs ---
 
-    @cached_property
+    @property
     def input_type(self) -> type:
         """A TypedDict whose fields are the parameters of the function."""
-        return type_of_arguments(self.function, self.signature)
+        return self._front.type_of_arguments
 
     def checked_inputs(self, inputs: Mapping[str, object]) -> Mapping[str, object]:
         """Return arguments by name, as pydantic validates them, with defaults.
@@ -428,6 +428,11 @@ class _Front(Pipeline[Any, Any, Any]):
                 raise
             raise failure_inside(error) from error.original_error.__cause__
         return run.result()
+
+    @cached_property
+    def type_of_arguments(self) -> type:
+        """The arguments as a TypedDict, in which those with defaults may be missing."""
+        return type_of_arguments(self._flow.function, self._flow.signature)
 
     def _keeper(self, store: RunStore) -> RunKeeper:
         return replace(super()._keeper(store), kind="flow")
