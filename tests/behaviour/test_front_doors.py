@@ -35,7 +35,7 @@ from fastroai.store import RunHistory, SQLiteRunStore
 PATIENCE = 300
 """Seconds, as in `support.patience`, which this file cannot import where it runs as a program."""
 
-GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "front-doors.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "run-methods.md"
 
 
 @dataclass
@@ -598,7 +598,7 @@ async def test_the_power_works_through_the_front_door(
 
 
 def test_the_guide_has_the_table_of_what_is_tested_here() -> None:
-    after = GUIDE.read_text(encoding="utf-8").partition("| method or option")[2]
+    after = PAGE.read_text(encoding="utf-8").partition("| method or option")[2]
     table = ("| method or option" + after.partition("\n\n")[0]).splitlines()
     head, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
     doors = [door.strip("`") for door in head[1:]]
