@@ -1,4 +1,4 @@
-"""Writes what the workflow server tells agents about the format of specs: the reference of it, and an example.
+"""Writes what the workflow server tells agents about the format of specs: an example, and the reference.
 
 Run it after each change of these pages: `python docs/spec_format.py`. A test compares.
 """

@@ -20,9 +20,7 @@ def rows_of(page: str) -> list[list[str]]:
         r"^\| what \| FastroAI \| compared with \| command \|\n\|.+\n((?:\|.+\n)+)", text, re.MULTILINE
     )
     return [
-        [cell.strip() for cell in line.split("|")[1:-1]]
-        for table in tables
-        for line in table.splitlines()
+        [cell.strip() for cell in line.split("|")[1:-1]] for table in tables for line in table.splitlines()
     ]
 
 

@@ -1,9 +1,9 @@
 """Each row of the tables of the pages on migrating is tried.
 
-For a page `stroma.md` there is a module `migrating_rows/stroma.py`, with `_` for `-`. Its `TRIED` has a function for
-each left cell of the page's tables. The function tries what that cell says, and asserts that it works as the right
-cell says, or that the error names the new spelling. Where the left cell is code of a library that is not installed, it
-tries the right cell.
+For a page `stroma.md` there is a module `migrating_rows/stroma.py`, with `_` for `-`. Its `TRIED` has a
+function for each left cell of the page's tables. The function tries what that cell says, and asserts that it
+works as the right cell says, or that the error names the new spelling. If the left cell is code of a library
+that is not installed, it tries the right cell.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The page on words of parameters has each parameter, field, option and tool argument that is named with one of them."""
+"""The page on words in parameters has each parameter, field, option and argument with such a word."""
 
 from __future__ import annotations
 
