@@ -296,6 +296,17 @@ def test_a_guide_has_at_most_200_lines() -> None:
     assert not long, "split it by task, or move rules that few readers need to docs/reference"
 
 
+@pytest.mark.parametrize(
+    "page", sorted([*DOCS.glob("guides/*.md"), *DOCS.glob("migrating/*.md")]), ids=name_of
+)
+def test_code_of_a_guide_is_not_cut_off_beside_the_navigation(page: Path) -> None:
+    code = re.findall(
+        r"^ *```(?:python|console|yaml|json|javascript).*\n((?:.*\n)*?) *```$", page.read_text(), re.M
+    )
+    wide = [line for block in code for line in block.splitlines() if len(line) > 80 and INCLUDE not in line]
+    assert not wide, "at most 80 columns"
+
+
 def test_every_page_is_in_the_navigation() -> None:
     navigation = (ROOT / "mkdocs.yml").read_text()
     pages = {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")}
