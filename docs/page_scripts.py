@@ -1,5 +1,8 @@
 """The code on pages: what is to be run, and the drawings that the build makes of it.
 
+The Python of a page is one script. But a block with a title is a file, and a block of `console` has the commands that
+run such files. A page that has nothing hidden gets the answers that `python -m fastroai.testing` gives a reader.
+
 On a page, `<!-- drawing: expression -->` becomes a picture of a pipeline, graph or trace: of the value of the
 expression, after the code of the page up to there has run against the model server.
 """
@@ -9,11 +12,16 @@ from __future__ import annotations
 import io
 import os
 import re
+import runpy
+import shlex
+import signal
+import subprocess
+import sys
 import tempfile
 import textwrap
 import types
 from collections.abc import Iterator
-from contextlib import ExitStack, chdir, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, chdir, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -22,6 +30,7 @@ from unittest.mock import patch
 from fastroai.drawing.svg_style import STYLE
 from fastroai.functions import reset
 from fastroai.testing import ModelServer
+from fastroai.testing.answers_of_the_docs import rules
 
 
 @dataclass(frozen=True)
@@ -29,16 +38,18 @@ class Block:
     """A block of code of a page, or of what it prints."""
 
     kind: str
-    """`python`, `text` or `hidden`."""
+    """`python`, `file`, `console`, `text` or `hidden`."""
     code: str
     line: int
     """The line of the page where it starts."""
     follows: bool
     """Whether only blank lines are between it and the block before."""
+    title: str = ""
+    """The name of a file."""
 
 
 _BLOCKS: Final = re.compile(
-    r"^(?P<indent> *)```(?P<language>\w*)[^\n]*\n(?P<fenced>.*?)^(?P=indent)```$"
+    r"^(?P<indent> *)```(?P<language>\w*)(?: title="(?P<title>[^"]+)")?[^\n]*\n(?P<fenced>.*?)^(?P=indent)```$"
     r"|^<!-- hidden\n(?P<hidden>.*?)^-->$",
     re.MULTILINE | re.DOTALL,
 )
@@ -53,9 +64,10 @@ def blocks_of(page: str) -> Iterator[Block]:
         language, code = match["language"], match["fenced"]
         if code is None:
             language, code = "hidden", match["hidden"]
-        if language in ("python", "text", "hidden") and not code.startswith(INCLUDE):
+        if language in ("python", "console", "text", "hidden") and not code.startswith(INCLUDE):
             yield Block(
-                kind=language,
+                kind="file" if match["title"] else language,
+                title=match["title"] or "",
                 code=textwrap.dedent(code),
                 line=page.count("\n", 0, match.start()) + 2,
                 follows=not page[end : match.start()].strip(),
@@ -63,22 +75,63 @@ def blocks_of(page: str) -> Iterator[Block]:
         end = match.end()
 
 
-class Script:
-    """A page that runs: what it defines, and what it has printed."""
+def has_hidden_parts(page: str) -> bool:
+    """Tell whether a page has set-up of its own that readers do not see."""
+    return any(block.kind == "hidden" for block in blocks_of(page))
 
-    def __init__(self, page: Path, server: ModelServer) -> None:
+
+class Script:
+    """A page that runs in the current folder: what it defines, and what it has printed."""
+
+    def __init__(self, page: Path, text: str, server: ModelServer) -> None:
         self.page = page
         self.module = types.ModuleType("page")
         self.hidden: dict[str, object] = {"server": server}
         self.printed = io.StringIO()
+        self.defined: dict[str, object] = self.module.__dict__
+        """What the script defines, or the file that ran last."""
+        if not has_hidden_parts(text):
+            rules(server)
 
     def run(self, block: Block) -> str:
-        """Run a block and give what it printed. Its line numbers are those of the page."""
-        start = self.printed.tell()
+        """Run a block and give what it printed, or the commands with what they print."""
+        if block.kind == "file":
+            Path(block.title).write_text(block.code, encoding="utf-8")
+            return ""
+        if block.kind == "console":
+            commands = re.findall(r"^\$ (.+)\n((?:(?!\$ ).*\n)*)", block.code, re.MULTILINE)
+            return "".join(f"$ {typed}\n{self._command(typed, shown)}" for typed, shown in commands)
         code = compile("\n" * (block.line - 1) + block.code, str(self.page), "exec")
-        namespace = self.hidden if block.kind == "hidden" else self.module.__dict__
+        with self._printing() as start:
+            exec(code, self.hidden if block.kind == "hidden" else self.module.__dict__)
+        return self.printed.getvalue()[start:]
+
+    @contextmanager
+    def _printing(self) -> Iterator[int]:
         with redirect_stdout(self.printed), redirect_stderr(self.printed):
-            exec(code, namespace)
+            yield self.printed.tell()
+
+    def _command(self, typed: str, shown: str) -> str:
+        """Run `python file.py ...`: here, or in a process of its own if it is shown to be killed."""
+        python, file, *arguments = shlex.split(typed)
+        if python != "python":
+            raise ValueError(f"{self.page}: {typed!r}: a block of console runs `python` only; others are bash")
+        if shown.endswith("Killed\n"):
+            done = subprocess.run(
+                [sys.executable, file, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            )
+            return done.stdout + ("Killed\n" if done.returncode == -signal.SIGKILL else f"{done.returncode}\n")
+        before, folder = set(sys.modules), str(Path.cwd())
+        with self._printing() as start, patch.object(sys, "argv", [file, *arguments]):
+            sys.path.insert(0, folder)
+            try:
+                self.defined = runpy.run_path(file, run_name="__main__")
+            finally:
+                sys.path.remove(folder)
+                reset()  # what the file has configured for its process
+                for name in set(sys.modules) - before:
+                    if str(getattr(sys.modules[name], "__file__", "")).startswith(folder):
+                        del sys.modules[name]
         return self.printed.getvalue()[start:]
 
 
@@ -97,7 +150,7 @@ def on_page_markdown(markdown: str, page: object, **_: object) -> str:
         stack.enter_context(patch.dict(os.environ, server.environment()))
         stack.enter_context(chdir(stack.enter_context(tempfile.TemporaryDirectory())))
         stack.callback(reset)  # what the page has configured for the process
-        return _drawn(markdown, Script(Path("page.md"), server))
+        return _drawn(markdown, Script(Path("page.md"), markdown, server))
 
 
 def _drawn(markdown: str, script: Script) -> str:
@@ -110,7 +163,7 @@ def _drawn(markdown: str, script: Script) -> str:
             if upcoming.kind != "text":
                 script.run(upcoming)
             upcoming = next(blocks, None)
-        found = eval(marker[1], script.module.__dict__)
+        found = eval(marker[1], script.defined)
         image = _STYLE.sub("", found if isinstance(found, str) else found.to_svg())
         parts += [markdown[end : marker.start()], f'<figure class="drawing">{_on_one_line(image)}</figure>']
         end = marker.end()
