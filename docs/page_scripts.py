@@ -27,6 +27,8 @@ from pathlib import Path
 from typing import Final
 from unittest.mock import patch
 
+from mkdocs.structure.pages import Page
+
 from fastroai.drawing.svg_style import STYLE
 from fastroai.functions import reset
 from fastroai.testing import ModelServer
@@ -49,7 +51,7 @@ class Block:
 
 
 _BLOCKS: Final = re.compile(
-    r"^(?P<indent> *)```(?P<language>\w*)(?: title="(?P<title>[^"]+)")?[^\n]*\n(?P<fenced>.*?)^(?P=indent)```$"
+    r"^(?P<indent> *)```(?P<language>\w*)(?: title=\"(?P<title>[^\"]+)\")?[^\n]*\n(?P<fenced>.*?)^(?P=indent)```$"
     r"|^<!-- hidden\n(?P<hidden>.*?)^-->$",
     re.MULTILINE | re.DOTALL,
 )
@@ -64,7 +66,7 @@ def blocks_of(page: str) -> Iterator[Block]:
         language, code = match["language"], match["fenced"]
         if code is None:
             language, code = "hidden", match["hidden"]
-        if language in ("python", "console", "text", "hidden") and not code.startswith(INCLUDE):
+        if (match["title"] or language in ("python", "console", "text", "hidden")) and not code.startswith(INCLUDE):
             yield Block(
                 kind="file" if match["title"] else language,
                 title=match["title"] or "",
@@ -80,6 +82,12 @@ def has_hidden_parts(page: str) -> bool:
     return any(block.kind == "hidden" for block in blocks_of(page))
 
 
+def files_of(page: Path, text: str) -> Iterator[Block]:
+    """The files that a reader has from other pages: `<!-- files of pipeline.md -->`."""
+    for other in re.findall(r"^<!-- files of (\S+) -->$", text, re.MULTILINE):
+        yield from (block for block in blocks_of((page.parent / other).read_text()) if block.kind == "file")
+
+
 class Script:
     """A page that runs in the current folder: what it defines, and what it has printed."""
 
@@ -92,6 +100,8 @@ class Script:
         """What the script defines, or the file that ran last."""
         if not has_hidden_parts(text):
             rules(server)
+        for block in files_of(page, text):
+            self.run(block)
 
     def run(self, block: Block) -> str:
         """Run a block and give what it printed, or the commands with what they print."""
@@ -112,15 +122,17 @@ class Script:
             yield self.printed.tell()
 
     def _command(self, typed: str, shown: str) -> str:
-        """Run `python file.py ...`: here, or in a process of its own if it is shown to be killed."""
+        """Run `python file.py ...`: here, but a module, or what is shown to be killed, in a process of its own."""
         python, file, *arguments = shlex.split(typed)
         if python != "python":
             raise ValueError(f"{self.page}: {typed!r}: a block of console runs `python` only; others are bash")
-        if shown.endswith("Killed\n"):
+        if file == "-m" or shown.endswith("Killed\n"):
+            command = [sys.executable, file, *arguments]
+            environment = os.environ | {"PYTEST_ADDOPTS": "-p no:asyncio"}  # readers need not have it
             done = subprocess.run(
-                [sys.executable, file, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+                command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
             )
-            return done.stdout + ("Killed\n" if done.returncode == -signal.SIGKILL else f"{done.returncode}\n")
+            return done.stdout + {0: "", -signal.SIGKILL: "Killed\n"}.get(done.returncode, f"{done.returncode}\n")
         before, folder = set(sys.modules), str(Path.cwd())
         with self._printing() as start, patch.object(sys, "argv", [file, *arguments]):
             sys.path.insert(0, folder)
@@ -141,7 +153,7 @@ _DRAWING: Final = re.compile(r"^<!-- drawing: (.+) -->$", re.MULTILINE)
 _STYLE: Final = re.compile("<style>.*?</style>", re.DOTALL)
 
 
-def on_page_markdown(markdown: str, page: object, **_: object) -> str:
+def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
     """Put drawings into a page. mkdocs calls this with the text of each page."""
     if not _DRAWING.search(markdown):
         return markdown
@@ -150,7 +162,7 @@ def on_page_markdown(markdown: str, page: object, **_: object) -> str:
         stack.enter_context(patch.dict(os.environ, server.environment()))
         stack.enter_context(chdir(stack.enter_context(tempfile.TemporaryDirectory())))
         stack.callback(reset)  # what the page has configured for the process
-        return _drawn(markdown, Script(Path("page.md"), markdown, server))
+        return _drawn(markdown, Script(Path(str(page.file.abs_src_path)), markdown, server))
 
 
 def _drawn(markdown: str, script: Script) -> str:

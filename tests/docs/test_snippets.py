@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from page_scripts import INCLUDE, Script, blocks_of, has_hidden_parts
+from page_scripts import INCLUDE, Script, blocks_of, files_of, has_hidden_parts
 
 import fastroai
 from fastroai import errors
@@ -138,7 +138,9 @@ def as_file(page: Path, title: str = "") -> str:
 def as_files(folder: Path, page: Path) -> dict[str, Path]:
     """Write the Python of a page into a folder, and return its files."""
     folder.mkdir()
-    titles = {block.title for block in blocks_of(page.read_text()) if block.kind in ("python", "file")}
+    titles = {block.title for block in blocks_of(page.read_text()) if block.kind == "python" or block.title.endswith(".py")}
+    for block in files_of(page, page.read_text()):
+        (folder / block.title).write_text(block.code)
     for title in titles:
         (folder / (title or "page.py")).write_text(as_file(page, title))
     return {str(folder / (title or "page.py")): page for title in titles}
@@ -154,10 +156,12 @@ def test_the_code_of_all_pages_is_clean_under_strict_type_checking(tmp_path: Pat
         [*command, "--pythonpath", sys.executable], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     said = json.loads(checked.stdout)
-    assert said["summary"]["filesAnalyzed"] == len(files), checked.stdout
+    assert said["summary"]["filesAnalyzed"] >= len(files), checked.stdout
     mistakes: dict[str, list[str]] = {}
     wrong: list[str] = []
     for one in said["generalDiagnostics"]:
+        if one["file"] not in files:
+            continue  # it is checked where it belongs
         name = name_of(files[one["file"]])
         mistakes.setdefault(name, []).append(one.get("rule", "syntax"))
         if name not in KNOWN_MISTAKES:
