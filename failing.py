@@ -18,4 +18,4 @@ try:
 except StepExecutionError as error:
     print(error)
     print(dict(error.step_outputs))
-    print(f"${error.usage.cost_usd} was spent")
+    print(f"spent ${error.usage.cost_usd}")

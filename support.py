@@ -37,5 +37,5 @@ if __name__ == "__main__":
     print(result.output)
     for name, usage in result.usage.steps.items():
         print(f"{name}: ${usage.cost_usd}")
-    print(f"1,000 tickets: ${result.usage.cost_usd * 1000}")
+    print(f"1,000 tickets: ${result.usage.cost_usd * 1000:.2f}")
     Path("support.svg").write_text(support.to_svg(result))

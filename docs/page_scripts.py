@@ -66,7 +66,9 @@ def blocks_of(page: str) -> Iterator[Block]:
         language, code = match["language"], match["fenced"]
         if code is None:
             language, code = "hidden", match["hidden"]
-        if (match["title"] or language in ("python", "console", "text", "hidden")) and not code.startswith(INCLUDE):
+        if (match["title"] or language in ("python", "console", "text", "hidden")) and not code.startswith(
+            INCLUDE
+        ):
             yield Block(
                 kind="file" if match["title"] else language,
                 title=match["title"] or "",
@@ -125,25 +127,30 @@ class Script:
         """Run `python file.py ...`: here, but a module, or what is shown to be killed, in a process of its own."""
         python, file, *arguments = shlex.split(typed)
         if python != "python":
-            raise ValueError(f"{self.page}: {typed!r}: a block of console runs `python` only; others are bash")
+            raise ValueError(
+                f"{self.page}: {typed!r}: a block of console runs `python` only; others are bash"
+            )
         if file == "-m" or shown.endswith("Killed\n"):
             command = [sys.executable, file, *arguments]
             environment = os.environ | {"PYTEST_ADDOPTS": "-p no:asyncio"}  # readers need not have it
             done = subprocess.run(
                 command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
             )
-            return done.stdout + {0: "", -signal.SIGKILL: "Killed\n"}.get(done.returncode, f"{done.returncode}\n")
-        before, folder = set(sys.modules), str(Path.cwd())
+            return done.stdout + {0: "", -signal.SIGKILL: "Killed\n"}.get(
+                done.returncode, f"{done.returncode}\n"
+            )
+        names = {path.stem for path in Path.cwd().glob("*.py")}
+        others = {name: sys.modules.pop(name) for name in [*sys.modules] if name.partition(".")[0] in names}
         with self._printing() as start, patch.object(sys, "argv", [file, *arguments]):
-            sys.path.insert(0, folder)
+            sys.path.insert(0, str(Path.cwd()))
             try:
                 self.defined = runpy.run_path(file, run_name="__main__")
             finally:
-                sys.path.remove(folder)
+                del sys.path[0]
                 reset()  # what the file has configured for its process
-                for name in set(sys.modules) - before:
-                    if str(getattr(sys.modules[name], "__file__", "")).startswith(folder):
-                        del sys.modules[name]
+                for name in names & set(sys.modules):
+                    del sys.modules[name]
+                sys.modules |= others
         return self.printed.getvalue()[start:]
 
 
