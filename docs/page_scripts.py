@@ -51,7 +51,8 @@ class Block:
 
 
 _BLOCKS: Final = re.compile(
-    r"^(?P<indent> *)```(?P<language>\w*)(?: title=\"(?P<title>[^\"]+)\")?[^\n]*\n(?P<fenced>.*?)^(?P=indent)```$"
+    r"^(?P<indent> *)```(?P<language>\w*)(?: title=\"(?P<title>[^\"]+)\")?[^\n]*\n"
+    r"(?P<fenced>.*?)^(?P=indent)```$"
     r"|^<!-- hidden\n(?P<hidden>.*?)^-->$",
     re.MULTILINE | re.DOTALL,
 )
@@ -124,7 +125,7 @@ class Script:
             yield self.printed.tell()
 
     def _command(self, typed: str, shown: str) -> str:
-        """Run `python file.py ...`: here, but a module, or what is shown to be killed, in a process of its own."""
+        """Run `python file.py ...` here. A module, or a file that is shown to be killed, gets its own process."""
         python, file, *arguments = shlex.split(typed)
         if python != "python":
             raise ValueError(

@@ -1,4 +1,4 @@
-"""Take the screenshots of the docs anew, from the runs of the demo and of Learn: `make pictures`. It needs Chromium."""
+"""Take the screenshots of the docs: of runs of the demo and of Learn (`make pictures`). It needs Chromium."""
 
 from __future__ import annotations
 

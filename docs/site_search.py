@@ -1,4 +1,4 @@
-"""The search of the site: guides come before the reference, and the build fails if words of users find nothing."""
+"""The search of the site: guides come before the reference, and the build fails if it misses common words."""
 
 import json
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""The answers that the pages for newcomers show: `python -m fastroai.testing` gives them, and echoes the rest.
+"""The answers that pages for newcomers show: `python -m fastroai.testing` gives them, and echoes the rest.
 
-These pages are README, `docs/index.md` and `docs/learn`. Each rule is for the words of one agent or typed function.
+These pages are README, `docs/index.md` and `docs/learn`. Each rule is for one agent or typed function.
 """
 
 from fastroai.testing.replies import Reply, Usage
@@ -36,7 +36,9 @@ def _classify(request: ServedRequest) -> Reply:
     said, topics = _said(request), {"charged": "billing", "crashes": "technical"}
     category = next((topic for word, topic in topics.items() if word in said), "other")
     answer = {"category": category, "urgent": "now" in said}
-    return Reply(data={name: answer[name] for name in answer if name in _fields(request)}, usage=Usage(100, 20))
+    return Reply(
+        data={name: answer[name] for name in answer if name in _fields(request)}, usage=Usage(100, 20)
+    )
 
 
 def _rate(request: ServedRequest) -> Reply:

@@ -138,7 +138,11 @@ def as_file(page: Path, title: str = "") -> str:
 def as_files(folder: Path, page: Path) -> dict[str, Path]:
     """Write the Python of a page into a folder, and return its files."""
     folder.mkdir()
-    titles = {block.title for block in blocks_of(page.read_text()) if block.kind == "python" or block.title.endswith(".py")}
+    titles = {
+        block.title
+        for block in blocks_of(page.read_text())
+        if block.kind == "python" or block.title.endswith(".py")
+    }
     for block in files_of(page, page.read_text()):
         (folder / block.title).write_text(block.code)
     for title in titles:
