@@ -1,7 +1,7 @@
 """The code on pages: what is to be run, and the drawings that the build makes of it.
 
-The Python of a page is one script. But a block with a title is a file, and a block of `console` has the commands that
-run such files. A page that has nothing hidden gets the answers that `python -m fastroai.testing` gives a reader.
+The Python of a page is one script. But a block with a title is a file, and a block of `console` has
+commands that run such files. A page with nothing hidden gets the answers of `python -m fastroai.testing`.
 
 On a page, `<!-- drawing: expression -->` becomes a picture of a pipeline, graph or trace: of the value of the
 expression, after the code of the page up to there has run against the model server.
@@ -125,7 +125,7 @@ class Script:
             yield self.printed.tell()
 
     def _command(self, typed: str, shown: str) -> str:
-        """Run `python file.py ...` here. A module, or a file that is shown to be killed, gets its own process."""
+        """Run `python file.py ...` here; a module, or a file that is killed, in a process of its own."""
         python, file, *arguments = shlex.split(typed)
         if python != "python":
             raise ValueError(

@@ -3,6 +3,9 @@
 On a page, the ```python blocks run in order, as one script, against the model server. A ```text block right
 after one is what it prints; `...` stands for anything. An HTML comment that begins with `hidden` is set-up
 that readers do not see: it runs where it stands, in a namespace of its own that has `server`.
+
+Pages for newcomers have nothing hidden, and show exactly what is printed. There a block with a title is
+a file, and ```console has commands that run files, with their output.
 """
 
 from __future__ import annotations
