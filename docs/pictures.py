@@ -30,11 +30,11 @@ DEMO: Final = {
     "viewer-step": "/runs/ticket-2?step=read",
 }
 LEARN: Final = {
-    "learn-run": ("survive.md", 9, "runs.db", "/runs/ticket-1"),
-    "learn-rows": ("functions-and-rows.md", 9, "rows.db", "/runs/monday"),
-    "learn-people": ("people.md", 2, "people.db", "/people"),
+    "learn-run": ("survive.md", 9, "runs.db", "/runs/ticket-1", 900),
+    "learn-rows": ("functions-and-rows.md", 9, "rows.db", "/runs/monday", 900),
+    "learn-people": ("people.md", 2, "people.db", "/people/order-1182:430b240a912e", 455),
 }
-"""Page, number of its blocks that are run, store, and path in the viewer."""
+"""Page, number of its blocks that are run, store, path in the viewer, and height of the picture."""
 _TOKEN: Final = "only-for-these-pictures"
 
 
@@ -43,13 +43,13 @@ def main() -> None:
     subprocess.run([sys.executable, "-m", "demo"], cwd=ROOT / "examples", check=True)
     chromium = environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
     with TemporaryDirectory() as folder:
-        for name, (page, blocks, _, _) in LEARN.items():
+        for name, (page, blocks, *_) in LEARN.items():
             run(ROOT / "docs" / "learn" / page, blocks, Path(folder, name))
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
             take(browser, STORE, DEMO)
-            for name, (_, _, store, path) in LEARN.items():
-                take(browser, Path(folder, name, store), {name: path})
+            for name, (_, _, store, path, height) in LEARN.items():
+                take(browser, Path(folder, name, store), {name: path}, height)
             browser.close()
 
 
@@ -64,10 +64,10 @@ def run(page: Path, blocks: int, folder: Path) -> None:
             script.run(block)
 
 
-def take(browser: Browser, store: Path, pictures: dict[str, str]) -> None:
+def take(browser: Browser, store: Path, pictures: dict[str, str], height: int = 900) -> None:
     """Take pictures of pages of the viewer, by name and path."""
     with serving(store) as address:
-        page = browser.new_page(viewport={"width": 1200, "height": 900})
+        page = browser.new_page(viewport={"width": 1200, "height": height})
         page.goto(f"{address}/?token={_TOKEN}")
         for name, path in pictures.items():
             page.goto(address + path)
