@@ -182,9 +182,9 @@ viewer-soak: $(VENV)/dev.stamp ## the viewer with 10,000 runs, a run of 1,000 st
 endurance: $(VENV)/dev.stamp ## an hour of 100 runs a second, which must leave nothing behind; MINUTES=5 RATE=50 for less
 	$(BIN)/python tests/durability/endurance.py $(or $(MINUTES),60) $(or $(RATE),100) $(or $(PROCESSES),$(shell nproc))
 
-promises: $(VENV)/dev.stamp ## the tests that docs/guides/promises.md names, and the suite of stores
+promises: $(VENV)/dev.stamp ## the tests that docs/reference/promises.md names, and the suite of stores
 	$(BIN)/python -m pytest -q -n auto tests/unit/store/test_run_stores.py \
-		$$(grep -oh 'tests/[a-z_0-9/]*\.py::test_[a-z_0-9]*' docs/guides/promises.md | sort -u)
+		$$(grep -oh 'tests/[a-z_0-9/]*\.py::test_[a-z_0-9]*' docs/reference/promises.md | sort -u)
 
 record: $(VENV)/dev.stamp ## record the runs of the current format of stores anew (tests/recorded); never after its release
 	$(BIN)/python tests/recorded/record.py

@@ -278,7 +278,7 @@ async def table() -> AsyncIterator[tuple[Case, Needed]]:
 
 
 async def markdown() -> str:
-    """Return the table of docs/guides/choosing-a-budget.md: a line for each request."""
+    """Return the table of docs/reference/bounds.md: a line for each request."""
     columns = ["gpt-5-mini", "claude-haiku-4-5", "gemini-3-flash-preview", "anthropic/claude-sonnet-4.5"]
     cells: dict[str, dict[str, str]] = {}
     expected: dict[str, list[tuple[float, ...]]] = {}

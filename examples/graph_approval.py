@@ -32,7 +32,7 @@ def refunds() -> Graph[None, dict[str, int], str]:
     return Graph(
         "refunds",
         nodes={
-            "ask": Node(ask, writes=["approved", "by"], answer=Approval),
+            "ask": Node(ask, writes=["approved", "by"], answer_type=Approval),
             "refund": close,
             "reject": close,
         },

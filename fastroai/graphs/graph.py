@@ -229,9 +229,9 @@ class Graph(
                 if (declared := declared_output(node.step) or self._sent_by(node_id)) is not None
             },
             answers={
-                node_id: node.answer
+                node_id: node.answer_type
                 for node_id, node in self.nodes.items()
-                if not isinstance(node.answer, NotGiven)
+                if not isinstance(node.answer_type, NotGiven)
             },
             decider=decider,
             conversation=GraphConversation.of(conversation),

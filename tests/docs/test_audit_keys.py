@@ -1,4 +1,4 @@
-"""The page on the workflow server lists each key of an audit."""
+"""The reference of the workflow server lists each key of an audit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from fastroai.workflows.answers import AuditAnswer, IterationRecord, StepRecord
 
-PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "workflow-server.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "workflow-server.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,9 @@
-"""Each row of the tables of the page on migrating is tried.
+"""Each row of the tables of the pages on migrating is tried.
 
-For a section `## Stroma` there is a module `migrating_rows/stroma.py`, named in lower case, with `_` for what
-is neither letter nor digit. Its `TRIED` has a function for each left cell of the section's tables. The
-function tries what that cell says, and asserts that it works as the right cell says, or that the error names
-the new spelling. Where the left cell is code of a library that is not installed, it tries the right cell.
+For a page `stroma.md` there is a module `migrating_rows/stroma.py`, with `_` for `-`. Its `TRIED` has a
+function for each left cell of the page's tables. The function tries what that cell says, and asserts that it
+works as the right cell says, or that the error names the new spelling. If the left cell is code of a library
+that is not installed, it tries the right cell.
 """
 
 from __future__ import annotations
@@ -23,38 +23,32 @@ from support.migrating import Try
 
 from fastroai.testing import ModelServer
 
-PAGE: Final = (Path(__file__).parents[2] / "docs" / "migrating.md").read_text(encoding="utf-8")
+PAGES: Final = Path(__file__).parents[2] / "docs" / "migrating"
 MODULES: Final = Path(__file__).parent / "migrating_rows"
 
 
 @dataclass(frozen=True)
 class Row:
-    section: str
+    page: str
     left: str
 
     def __str__(self) -> str:
-        return f"{self.section}: {self.left}"
+        return f"{self.page}: {self.left}"
 
 
-def rows_of(page: str) -> Iterator[Row]:
-    """The rows of all tables of a page, without their headings."""
+def lefts_of(page: str) -> Iterator[str]:
+    """The left cells of all tables of a page, without their headings."""
     prose = re.sub(r"^ *```.*?^ *```$", "", page, flags=re.MULTILINE | re.DOTALL)
-    for section in re.split(r"^## ", prose, flags=re.MULTILINE)[1:]:
-        name, _, text = section.partition("\n")
-        for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
-            _, _, *lines = table.splitlines()
-            for line in lines:
-                yield Row(name, re.split(r"(?<!\\)\|", line)[1].strip())
-
-
-def module_of(section: str) -> Path:
-    return MODULES / f"{re.sub(r'[^a-z0-9]+', '_', section.lower()).strip('_')}.py"
+    for table in re.findall(r"(?:^\|.*\n)+", prose, re.MULTILINE):
+        _, _, *lines = table.splitlines()
+        for line in lines:
+            yield re.split(r"(?<!\\)\|", line)[1].strip()
 
 
 @cache
-def tried_in(section: str) -> Mapping[str, Try]:
-    """The functions for the rows of a section, by left cell."""
-    path = module_of(section)
+def tried_on(page: str) -> Mapping[str, Try]:
+    """The functions for the rows of a page, by left cell."""
+    path = MODULES / f"{page}.py"
     if not path.exists():
         return {}
     spec = importlib.util.spec_from_file_location(f"migrating_rows_{path.stem}", path)
@@ -66,13 +60,18 @@ def tried_in(section: str) -> Mapping[str, Try]:
     return tried
 
 
-ROWS: Final = tuple(rows_of(PAGE))
+ROWS: Final = tuple(
+    Row(path.stem.replace("-", "_"), left)
+    for path in sorted(PAGES.glob("*.md"))
+    if path.stem != "index"
+    for left in lefts_of(path.read_text(encoding="utf-8"))
+)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_what_a_row_says_of_the_other_system_is_tried(row: Row, server: ModelServer) -> None:
-    tries = tried_in(row.section)
-    assert row.left in tries, f"write a function for this row in {module_of(row.section)}"
+    tries = tried_on(row.page)
+    assert row.left in tries, f"write a function for this row in migrating_rows/{row.page}.py"
     tried = tries[row.left]()
     if inspect.isawaitable(tried):
         asyncio.run(_finished(tried))
@@ -83,16 +82,19 @@ async def _finished(tried: Awaitable[None]) -> None:
 
 
 def test_each_function_is_that_of_one_row() -> None:
-    lefts: dict[Path, list[str]] = {path: [] for path in MODULES.glob("*.py")}
+    lefts: dict[str, list[str]] = {path.stem: [] for path in MODULES.glob("*.py")}
     for row in ROWS:
-        lefts.setdefault(module_of(row.section), []).append(row.left)
-    for path, of_section in lefts.items():
-        sections = [row.section for row in ROWS if module_of(row.section) == path]
-        assert sections, f"{path.name} is of no section with a table"
-        assert sorted(of_section) == sorted(tried_in(sections[0])), path.name
+        lefts[row.page].append(row.left)
+    for page, of_page in lefts.items():
+        assert of_page, f"{page}.py is of no page with a table"
+        assert sorted(of_page) == sorted(tried_on(page)), page
 
 
-def test_the_page_is_read_as_it_is_written() -> None:
-    page = "## One\n\n| a | b |\n| --- | --- |\n| `x \\| y` | z |\n\n```text\n| no | row |\n```\n## Two\n"
-    assert list(rows_of(page)) == [Row("One", r"`x \| y`")]
-    assert module_of("Stratum: the language").name == "stratum_the_language.py"
+def test_every_page_is_in_the_index() -> None:
+    index = (PAGES / "index.md").read_text(encoding="utf-8")
+    assert all(f"]({path.name})" in index for path in PAGES.glob("*.md") if path.stem != "index")
+
+
+def test_a_page_is_read_as_it_is_written() -> None:
+    page = "# One\n\n| a | b |\n| --- | --- |\n| `x \\| y` | z |\n\n```text\n| no | row |\n```\n"
+    assert list(lefts_of(page)) == [r"`x \| y`"]

@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 ROOT: Final = Path(__file__).parents[2]
-PAGE: Final = (ROOT / "docs" / "guides" / "promises.md").read_text(encoding="utf-8")
+PAGE: Final = (ROOT / "docs" / "reference" / "promises.md").read_text(encoding="utf-8")
 GUARANTEES: Final = [
     [cell.strip() for cell in line.strip("|").split("|")]
     for line in PAGE.splitlines()

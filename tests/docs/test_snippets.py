@@ -316,6 +316,28 @@ def test_what_a_page_includes_is_there(page: Path) -> None:
             assert markers == ["start", "end"], f"{name_of(page)} includes {file}:{section}"
 
 
+LONGER = {"distributed.md", "many-rows.md", "test-your-pipeline.md"}
+"""Guides that are still to be made shorter."""
+
+
+def test_a_guide_has_at_most_200_lines() -> None:
+    guides = [*(DOCS / "guides").glob("*.md"), *(DOCS / "migrating").glob("*.md")]
+    lines = {guide.name: len(guide.read_text().splitlines()) for guide in guides if guide.name not in LONGER}
+    long = {name: number for name, number in lines.items() if number > 200}
+    assert not long, "split it by task, or move rules that few readers need to docs/reference"
+
+
+@pytest.mark.parametrize(
+    "page", sorted([*DOCS.glob("guides/*.md"), *DOCS.glob("migrating/*.md")]), ids=name_of
+)
+def test_code_of_a_guide_is_not_cut_off_beside_the_navigation(page: Path) -> None:
+    code = re.findall(
+        r"^ *```(?:python|console|yaml|json|javascript).*\n((?:.*\n)*?) *```$", page.read_text(), re.M
+    )
+    wide = [line for block in code for line in block.splitlines() if len(line) > 80 and INCLUDE not in line]
+    assert not wide, "at most 80 columns"
+
+
 def test_every_page_is_in_the_navigation() -> None:
     navigation = (ROOT / "mkdocs.yml").read_text()
     pages = {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")}

@@ -459,8 +459,8 @@ def paused() -> Parts:
 
     nodes = {
         "top": talk("top"),
-        "boss": Node(ask, writes=["boss_says"], answer=str),
-        "user": Node(ask, writes=["user_says"], answer=list[int]),
+        "boss": Node(ask, writes=["boss_says"], answer_type=str),
+        "user": Node(ask, writes=["user_says"], answer_type=list[int]),
         "work": talk("work", "top"),
         "end": joins("boss", "user", "work"),
     }
@@ -480,7 +480,7 @@ def asking_graph() -> Graph[Any, Any, Any]:
 
     return Graph(
         "inner",
-        nodes={"top": talk("top"), "boss": Node(ask, answer=str), "end": talk("end", "boss")},
+        nodes={"top": talk("top"), "boss": Node(ask, answer_type=str), "end": talk("end", "boss")},
         edges=[Edge("top", "boss"), Edge("boss", "end")],
         pause_nodes=["boss"],
     )

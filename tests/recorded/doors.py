@@ -306,7 +306,7 @@ def graph(world: World) -> Graph[Any, Any]:
             "write": AgentNode(world.agent("writer"), "write", judge=judge, max_iterations=2),
             "split": split,
             "work": work,
-            "ask": Node(ask, answer=Literal["in red", "in blue"]),
+            "ask": Node(ask, answer_type=Literal["in red", "in blue"]),
             "publish": publish,
             "give_up": give_up,
         },

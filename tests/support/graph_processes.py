@@ -157,7 +157,7 @@ def asking(place: Place) -> Graph[Any, Any]:
 
     return Graph(
         "asking",
-        nodes={"top": top, "ask": Node(ask, answer=Approval), "work": work, "end": end},
+        nodes={"top": top, "ask": Node(ask, answer_type=Approval), "work": work, "end": end},
         edges=[Edge("top", "ask"), Edge("top", "work"), Edge("ask", "end"), Edge("work", "end")],
         pause_nodes=["ask"],
     )

@@ -1,4 +1,4 @@
-"""The functions that try the rows of the page on migrating, by left cell."""
+"""The functions that try the rows of the pages on migrating, by left cell."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def judge(ctx: StepContext[Deps], output: int) -> Verdict:
 
 # --- nodes and edges ---
 
-node = Node(with_deps, reads=["text"], writes=["count"], max_visits=3, focus="be quick", answer=bool)
+node = Node(with_deps, reads=["text"], writes=["count"], max_visits=3, focus="be quick", answer_type=bool)
 assert_type(node, Node[Deps])
 assert_type(node.step, BaseStep[Deps, Any])
 assert_type(node.reads, tuple[str, ...])

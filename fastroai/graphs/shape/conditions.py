@@ -84,7 +84,7 @@ class Conditions:
     def _output_type(self, source: str) -> object:
         node = self._nodes[source]
         if source in self._pauses:  # its output is the answer of the person
-            return None if isinstance(node.answer, NotGiven) else node.answer
+            return None if isinstance(node.answer_type, NotGiven) else node.answer_type
         return declared_output(node.step) if isinstance(node.step, BaseStep) else None
 
 

@@ -35,6 +35,7 @@ StepLike: TypeAlias = BaseStep[DepsT_contra, Any] | Nestable[BaseStep[DepsT_cont
         "max_node_visits": "max_visits=",
         "max_retries": "retries= of the step",
         "system_prompt": "instructions= of the agent, or focus= for what holds in this node alone",
+        "answer": "answer_type=",
         "id": "the key in Graph(nodes={…})",
     }
 )
@@ -59,7 +60,7 @@ class Node(Generic[DepsT_contra]):
     """Maximum number of executions. After that the node is skipped, and keeps its output."""
     focus: str | None
     """What the model should attend to in this node: the last layer of its prompt."""
-    answer: Annotation | NotGiven = field(hash=False)
+    answer_type: Annotation | NotGiven = field(hash=False)
     """Type of the answer that a person gives at this node, which must be one of the `pause_nodes`."""
 
     def __init__(
@@ -69,7 +70,7 @@ class Node(Generic[DepsT_contra]):
         writes: Sequence[str] = (),
         max_visits: int | None = None,
         focus: str | None = None,
-        answer: Annotation | NotGiven = NOT_GIVEN,
+        answer_type: Annotation | NotGiven = NOT_GIVEN,
     ) -> None:
         values = {
             "step": _as_step(step),
@@ -77,7 +78,7 @@ class Node(Generic[DepsT_contra]):
             "writes": _frozen(writes),
             "max_visits": max_visits,
             "focus": focus,
-            "answer": answer,
+            "answer_type": answer_type,
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)

@@ -32,9 +32,9 @@ def node_problems(nodes: Mapping[str, Node[Any]], pauses: Set[str]) -> Iterator[
             continue
         for option, message in _problems_of(node):
             yield GraphProblem(f"node {node_id!r} {message}", ("nodes", node_id, option))
-        if not isinstance(node.answer, NotGiven) and node_id not in pauses:
-            message = f"node {node_id!r} has an answer and asks nobody; name it in pause_nodes"
-            yield GraphProblem(message, ("nodes", node_id, "answer"))
+        if not isinstance(node.answer_type, NotGiven) and node_id not in pauses:
+            message = f"node {node_id!r} has an answer_type and asks nobody; name it in pause_nodes"
+            yield GraphProblem(message, ("nodes", node_id, "answer_type"))
 
 
 def _problems_of(node: Node[Any]) -> Iterator[tuple[str, str]]:
@@ -55,9 +55,9 @@ def _problems_of(node: Node[Any]) -> Iterator[tuple[str, str]]:
     focus: object = node.focus
     if not isinstance(focus, str | None):
         yield "focus", f"has the focus {focus!r}; expected a text"
-    answer: object = node.answer
+    answer: object = node.answer_type
     if not isinstance(answer, NotGiven) and not (_is_type(answer) and checker_of(answer)):
-        yield "answer", f"has the answer {answer!r}; expected a type that pydantic can check"
+        yield "answer_type", f"has the answer_type {answer!r}; expected a type that pydantic can check"
 
 
 def _describe(step: object) -> str:

@@ -249,7 +249,7 @@ class _Arguments:
             writes=node.writes if part.writes is None else part.writes,
             max_visits=node.max_visits if part.max_visits is None else part.max_visits,
             focus=node.focus if part.focus is None else part.focus,
-            answer=node.answer,
+            answer_type=node.answer_type,
         )
 
     def _budget(self) -> Budget | None:

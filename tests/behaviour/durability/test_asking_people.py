@@ -439,7 +439,7 @@ async def test_a_pause_node_is_answered_through_the_inbox(store: Any) -> None:
 
     graph = Graph(
         "g",
-        nodes={"ask": Node(other, answer=Annotated[int, AfterValidator(even)]), "end": after},
+        nodes={"ask": Node(other, answer_type=Annotated[int, AfterValidator(even)]), "end": after},
         edges=[Edge("ask", "end")],
         pause_nodes=["ask"],
     )

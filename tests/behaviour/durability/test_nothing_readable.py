@@ -284,7 +284,7 @@ async def test_nothing_of_a_graph_can_be_read(store: Any, raw: Any) -> None:
         nodes={
             "begin": Node(begin, writes=["kind", f"early {SECRET}"]),
             "write": AgentNode(agent, lambda ctx: f"write of {SECRET}", judge=judge, max_iterations=3),
-            "ask": Node(ask, answer=Literal[f"yes, {SECRET}"]),
+            "ask": Node(ask, answer_type=Literal[f"yes, {SECRET}"]),
             "split": split,
             "work": work,
             "fork": fork,

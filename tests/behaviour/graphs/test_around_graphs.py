@@ -28,7 +28,7 @@ async def act(ctx: StepContext[Any]) -> str:
 
 
 def asking() -> Graph[Any, Any]:
-    nodes = {"ask": Node(ask, writes=["sure"], answer=bool), "act": act}
+    nodes = {"ask": Node(ask, writes=["sure"], answer_type=bool), "act": act}
     return Graph("asking", nodes=nodes, edges=[Edge("ask", "act")], pause_nodes=["ask"])
 
 

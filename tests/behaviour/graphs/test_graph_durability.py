@@ -356,7 +356,7 @@ def asking(counted: Counted, store: Any, **options: Any) -> Graph[Any, Any]:
         assert isinstance(answer, Answer)
         return f"{answer.approved} {answer.limit}"
 
-    nodes = {"ask": Node(counted.node("ask", ask), answer=Answer), "use": counted.node("use", use)}
+    nodes = {"ask": Node(counted.node("ask", ask), answer_type=Answer), "use": counted.node("use", use)}
     return Graph(
         "asking",
         nodes=nodes,

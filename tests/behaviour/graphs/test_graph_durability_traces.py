@@ -89,7 +89,7 @@ async def test_a_run_that_failed_was_resumed_paused_and_answered_is_decided_agai
     counted: Counted,
 ) -> None:
     store = MemoryRunStore()
-    nodes = {**counted.nodes("a", "b", "end"), "ask": Node(counted.node("ask"), answer=int)}
+    nodes = {**counted.nodes("a", "b", "end"), "ask": Node(counted.node("ask"), answer_type=int)}
     edges = [Edge("a", "b"), Edge("a", "ask"), Edge("b", "end", "on_success"), Edge("ask", "end")]
     config = PipelineConfig(store=store)
     graph = Graph("g", nodes=nodes, edges=edges, pause_nodes=["ask"], config=config)
@@ -148,7 +148,7 @@ async def end(ctx: StepContext) -> str:
 def graph(**options):
     return Graph(
         "desk",
-        nodes={"work": Node(work, writes=["turn"]), "ask": Node(ask, answer=int), "end": end},
+        nodes={"work": Node(work, writes=["turn"]), "ask": Node(ask, answer_type=int), "end": end},
         edges=[
             Edge("work", "work", when="conditional", condition="turn < 2"),
             Edge("work", "ask", when="conditional", condition="turn >= 2"),

@@ -178,7 +178,7 @@ async def test_with_a_codec_nothing_of_the_data_is_in_the_file_in_clear(
         "agent": agent.as_step(f"what of {SECRET}?"),
         "fail": counted.node("fail", fail),
         "decided": counted.node("decided"),
-        "ask": Node(counted.node("ask", ask), answer=Verdict),
+        "ask": Node(counted.node("ask", ask), answer_type=Verdict),
         "end": counted.node("end", end),
     }
     edges = [

@@ -53,8 +53,8 @@ def review() -> Graph[Any, Any, str]:
     return Graph(
         "review",
         nodes={
-            "boss": Node(show, answer=Ruling),
-            "lawyer": Node(show, answer=Ruling),
+            "boss": Node(show, answer_type=Ruling),
+            "lawyer": Node(show, answer_type=Ruling),
             "both": tell,
             "begin": tell,
         },

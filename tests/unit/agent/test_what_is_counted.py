@@ -24,7 +24,7 @@ from fastroai.agent.other_models.images import MeteredImageModel
 from fastroai.agent.other_models.realtime import OPENING, SIGNALLING
 from fastroai.agent.requests.metering import MeteredModel
 
-PAGE = Path(__file__).parents[3] / "docs" / "guides" / "what-is-counted.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "metered-calls.md"
 ROOTS: Final = (
     Model,
     StreamedResponse,
@@ -43,8 +43,7 @@ STATUSES: Final = {"metered", "free", "refused"}
 
 def table() -> dict[str, str]:
     """What the page says of each call."""
-    _, section = PAGE.read_text(encoding="utf-8").split("## Everything in PydanticAI that can send something")
-    rows = re.findall(r"^\| (`[\w.`, ]+`) \| ([a-z ]+) \|", section, re.MULTILINE)
+    rows = re.findall(r"^\| (`[\w.`, ]+`) \| ([a-z ]+) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     told = [(call.strip("`"), status) for calls, status in rows for call in calls.split(", ")]
     assert len(told) == len(dict(told)), "a call is in two rows"
     return dict(told)

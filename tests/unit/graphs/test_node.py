@@ -30,7 +30,7 @@ def test_a_bare_step_means_a_node_of_it() -> None:
         None,
         None,
     )
-    assert nodes["a"].answer is NOT_GIVEN
+    assert nodes["a"].answer_type is NOT_GIVEN
 
 
 def test_pipelines_and_routers_become_steps() -> None:
@@ -61,7 +61,7 @@ def test_an_as_step_that_nothing_can_be_known_of_is_not_called() -> None:
 
 
 def test_nodes_and_edges_are_values() -> None:
-    node = Node(work, ["a"], ["b"], max_visits=2, focus="f", answer=bool)
+    node = Node(work, ["a"], ["b"], max_visits=2, focus="f", answer_type=bool)
     assert hash(node) == hash(Node(work, ("a",), ("b",), 2, "f", bool))
     with pytest.raises(FrozenInstanceError):
         node.focus = "g"  # type: ignore[misc]

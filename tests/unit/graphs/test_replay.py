@@ -40,7 +40,7 @@ def rich_graph(counted: Counted, store: MemoryRunStore) -> Graph[Any, Any]:
     nodes = {
         **counted.nodes("once", "b", "c", "mend", "join", "end"),
         "count": Node(counted.node("count", count), writes=["turn", "seen"]),
-        "ask": Node(counted.node("ask"), answer=int),
+        "ask": Node(counted.node("ask"), answer_type=int),
     }
     nodes["once"] = Node(nodes["once"], max_visits=1)
     edges = [

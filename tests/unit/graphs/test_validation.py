@@ -214,7 +214,7 @@ def test_edges_say_what_a_failure_does() -> None:
         ({"max_visits": 0}, "node 'a' has max_visits=0: expected a whole number, 1 or more"),
         ({"max_visits": True}, "node 'a' has max_visits=True: expected a whole number, 1 or more"),
         ({"focus": 5}, "node 'a' has the focus 5; expected a text"),
-        ({"answer": bool}, "node 'a' has an answer and asks nobody; name it in pause_nodes"),
+        ({"answer_type": bool}, "node 'a' has an answer_type and asks nobody; name it in pause_nodes"),
     ],
 )
 def test_options_of_nodes_are_checked(options: dict[str, Any], expected: str) -> None:
@@ -223,10 +223,10 @@ def test_options_of_nodes_are_checked(options: dict[str, Any], expected: str) ->
 
 @pytest.mark.parametrize("answer", ["bool", 5])
 def test_an_answer_is_a_type(answer: Any) -> None:
-    assert problem({"a": Node(work, answer=answer)}, pause_nodes=["a"]) == (
-        f"node 'a' has the answer {answer!r}; expected a type that pydantic can check"
+    assert problem({"a": Node(work, answer_type=answer)}, pause_nodes=["a"]) == (
+        f"node 'a' has the answer_type {answer!r}; expected a type that pydantic can check"
     )
-    assert built({"a": Node(work, answer=bool | None)}, [], pause_nodes=["a"]).pauses == {"a"}
+    assert built({"a": Node(work, answer_type=bool | None)}, [], pause_nodes=["a"]).pauses == {"a"}
 
 
 # --- options ---
@@ -480,7 +480,7 @@ def test_what_a_person_answers_is_the_output_of_a_pause_node() -> None:
     class Answer:
         approved: bool
 
-    asking = {"a": Node(classify, answer=Answer), "b": work}
+    asking = {"a": Node(classify, answer_type=Answer), "b": work}
     assert built(asking, edges, pause_nodes=["a"]).pauses == {"a"}
     assert "names 'category'" in problem(asking, [when("category")], pause_nodes=["a"])
 

@@ -110,7 +110,7 @@ def test_what_a_document_does_not_say_is_left_to_graph() -> None:
 
 
 def test_a_node_that_is_given_says_what_a_document_does_not() -> None:
-    asking = Node(work, reads=["x"], writes=["y"], max_visits=2, focus="f", answer=bool)
+    asking = Node(work, reads=["x"], writes=["y"], max_visits=2, focus="f", answer_type=bool)
     document = load("name: g\nnodes: {a: {reads: [z]}, b: {step: a, writes: []}}", a=asking)
     assert document.arguments["nodes"] == {
         "a": Node(work, ["z"], ["y"], 2, "f", bool),

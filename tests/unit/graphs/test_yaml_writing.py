@@ -22,7 +22,7 @@ def test_a_document_is_readable_and_in_declaration_order() -> None:
             "name": "support",
             "goal": "Answer the ticket.\nBe kind.",
             "nodes": {
-                "z": Node(work, reads=["x"], writes=["y"], answer=bool),
+                "z": Node(work, reads=["x"], writes=["y"], answer_type=bool),
                 "on": Node(work, max_visits=2),
             },
             "edges": [

@@ -73,8 +73,8 @@ async def ask(ctx: StepContext[Any]) -> str:
 def asking_twice() -> Graph[Any, Any]:
     nodes: dict[str, Any] = {
         "propose": propose,
-        "first": Node(ask, answer=bool),
-        "second": Node(ask, answer=bool),
+        "first": Node(ask, answer_type=bool),
+        "second": Node(ask, answer_type=bool),
     }
     edges = [Edge("propose", "first"), Edge("propose", "second")]
     return Graph("desk", nodes=nodes, edges=edges, pause_nodes=["first", "second"])

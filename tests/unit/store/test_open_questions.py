@@ -63,7 +63,7 @@ async def ask(ctx: StepContext[Any]) -> dict[str, object]:
 def asking(name: str = "refunds", **config: Any) -> Graph[Any, Any]:
     return Graph(
         name,
-        nodes={"propose": propose, "ask": Node(ask, answer=Approval), "end": propose},
+        nodes={"propose": propose, "ask": Node(ask, answer_type=Approval), "end": propose},
         edges=[Edge("propose", "ask"), Edge("ask", "end")],
         pause_nodes=["ask"],
         config=PipelineConfig(**config),
