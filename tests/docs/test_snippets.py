@@ -117,7 +117,6 @@ STRICT = {
 }
 KNOWN_MISTAKES = {
     "docs/guides/agents.md": ["reportCallIssue"],  # a misspelt option
-    "docs/guides/pipelines.md": ["reportArgumentType"],  # an agent where a step belongs
     "docs/guides/typed-function-options.md": [  # an await that is missing
         "reportUnknownMemberType",
         "reportUnknownArgumentType",
