@@ -170,7 +170,10 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
         stack.enter_context(patch.dict(os.environ, server.environment()))
         stack.enter_context(chdir(stack.enter_context(tempfile.TemporaryDirectory())))
         stack.callback(reset)  # what the page has configured for the process
-        return _drawn(markdown, Script(Path(str(page.file.abs_src_path)), markdown, server))
+        script = Script(Path(str(page.file.abs_src_path)), markdown, server)
+        sys.modules[script.module.__name__] = script.module  # dataclasses look their module up
+        stack.callback(sys.modules.pop, script.module.__name__)
+        return _drawn(markdown, script)
 
 
 def _drawn(markdown: str, script: Script) -> str:
