@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Of `make test-versions`: the oldest PydanticAI that FastroAI supports, one between, and the newest on the index.
 PYDANTIC_AIS := 2.62 2.64 newest
+comma := ,
 MONEY := tests/versions tests/unit/usage tests/unit/agent tests/behaviour/accounting tests/behaviour/agent tests/behaviour/budgets
 WORKERS := auto
 # Minutes that `make test` takes on 2 cores. It says so until it has been green here once, then what it took.
@@ -123,7 +124,8 @@ ifeq ($(PYDANTIC_AI),newest)
 	@$(PIP) install --upgrade --upgrade-strategy eager --editable '.[dev]' uv
 else
 	@grep -v '^pydantic' constraints.txt >$(VENV)/constraints.txt
-	@$(PIP) install --constraint $(VENV)/constraints.txt --editable '.[dev]' 'pydantic-ai-slim==$(PYDANTIC_AI).*' uv
+	@$(PIP) install --constraint $(VENV)/constraints.txt --editable '.[dev$(if $(filter $(PYDANTIC_AI),$(firstword $(PYDANTIC_AIS))),$(comma)evals)]' \
+		'pydantic-ai-slim==$(PYDANTIC_AI).*' uv
 endif
 	@$(BIN)/python -m pip freeze | grep -i '^pydantic.ai'
 	FASTROAI_VERSIONS=$(PYDANTIC_AI) $(BIN)/python -m pytest -q -n $(WORKERS) $(MONEY)

@@ -10,7 +10,7 @@ from mkdocs.structure.pages import Page
 FINDS: Final = {
     "pandas": "guides/rows/",
     "progress": "guides/progress-and-notebooks/",
-    "evaluate": "learn/see-and-test/",
+    "evaluate": "guides/evaluate-and-compare/",
     "rate limit": "guides/provider-limits/",
 }
 """What users search for, and a page that has to be found."""

@@ -11,7 +11,7 @@ from typing import Final
 
 PUBLIC: Final = (
     *("fastroai", "fastroai.agent", "fastroai.contracts", "fastroai.distributed"),
-    *("fastroai.drawing", "fastroai.errors"),
+    *("fastroai.drawing", "fastroai.errors", "fastroai.evaluation"),
     *("fastroai.expressions", "fastroai.functions", "fastroai.graphs", "fastroai.human"),
     *("fastroai.pipelines", "fastroai.rows", "fastroai.runtime", "fastroai.store", "fastroai.testing"),
     *("fastroai.tools", "fastroai.tracing", "fastroai.usage", "fastroai.viewer", "fastroai.web"),

@@ -191,6 +191,44 @@ def view(
     perform(viewing.view(store, spend, imports or [], port, not no_browser, codec))
 
 
+@app.command("eval")
+def evaluate(
+    function: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODULE:FUNCTION",
+            help="A function that returns a Comparison, or an EvaluationReport of pydantic_evals.",
+            show_default=False,
+        ),
+    ],
+    least: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[NAME=]NUMBER",
+            help="The least share that passes, or mean score, as in accuracy=0.9; several times. Without a "
+            "name, of the first evaluation.",
+            show_default=False,
+        ),
+    ] = None,
+    baseline: Annotated[
+        Path | None,
+        typer.Option(
+            help="A file with earlier results: no case may be worse than there.", show_default=False
+        ),
+    ] = None,
+    tolerance: Annotated[
+        float, typer.Option(help="By how much the score of a case may be lower than in the baseline.")
+    ] = 0.0,
+    update_baseline: Annotated[
+        bool, typer.Option("--update-baseline", help="Write the baseline instead of comparing with it.")
+    ] = False,
+) -> None:
+    """Evaluate, and exit with 1 under a threshold, or if cases got worse than in a baseline."""
+    from fastroai.cli import evaluating
+
+    perform(evaluating.evaluate(function, least or [], baseline, tolerance, update_baseline))
+
+
 Url = Annotated[
     str | None,
     typer.Option(

@@ -41,6 +41,7 @@ from fastroai.runs.request import RunRequest
 from fastroai.runs.signatures import DepsT, Estimates, InputT, blocking_twin, estimating
 from fastroai.runtime import Scope, current_scope
 from fastroai.runtime.concurrency.clock import Clock
+from fastroai.runtime.facts import OnceDone
 from fastroai.runtime.scope import current_tool_calls
 from fastroai.steps import BaseStep, PipelineConfig, StepConfig, StepContext
 from fastroai.steps.config import limits_in, own_settings, settings_of_steps
@@ -336,6 +337,14 @@ class BasePipeline(
             estimate=self.estimate,
             parameters=parameters_of(self._accepts),
         )
+
+    def variant_in(self, trace: RunTrace) -> str | None:
+        """Return the name that `route` has chosen in a run on record; `None` if it has not come to that.
+
+        If a fallback ran later, it is still the first choice.
+        """
+        chosen = (fact for fact in trace.entries if isinstance(fact, OnceDone))
+        return next((str(fact.result) for fact in chosen if fact.name == _route(self.name)), None)
 
     def replay(self, trace: RunTrace) -> Divergence | None:
         """Repeat the decisions of a run on its recorded outcomes, and return the first difference, if any.

@@ -24,7 +24,7 @@ from fastroai.rows.target import RowTarget
 from fastroai.runs.execution import Execution, OpenRun
 from fastroai.runs.openings import Opening, RunKeeper, store_of
 from fastroai.runs.request import RunRequest
-from fastroai.runtime import Charge, current_scope
+from fastroai.runtime import Charge, Scope, current_scope
 from fastroai.runtime.budgets.in_flight import AgentCharges
 from fastroai.runtime.facts import Part, RunFinished, RunResumed, RunStarted
 from fastroai.runtime.labels import Labels
@@ -58,6 +58,8 @@ class RowOptions:
     """The numbers of the rows that are asked; by default, all are."""
     write_to: str | None = None
     """The path of a file that gets each row when it ends."""
+    around: Scope | None = None
+    """The scope of several runs that are one to the caller: its budget counts as the own budget of each."""
 
 
 class RowRun(Generic[T]):
@@ -106,9 +108,10 @@ class RowRun(Generic[T]):
                     self._machine.handle(opened.started)
                 elif opened.kept is not None and self._known.is_resumed:
                     self._machine.handle(opened.kept.recorded.resumptions[-1][1])
-                    scope.spending.usage.include(self._spent_before)
-                    for spent in self._known.children.values():
-                        scope.restore(*spent)
+                    for counting in filter(None, (scope, self._options.around)):
+                        counting.spending.usage.include(self._spent_before)
+                        for spent in self._known.children.values():
+                            counting.restore(*spent)
                     opened.kept.journal.spending = self._spending_before
                 elif opened.kept is not None:
                     self._machine.handle(opened.kept.recorded.opened)
@@ -278,7 +281,8 @@ class RowRun(Generic[T]):
 
     def _is_own_budget(self, error: BaseException, runner: RowRunner) -> bool:
         path: object = getattr(error, "scope_path", None)
-        return path == runner.scope.path
+        around = self._options.around
+        return path == runner.scope.path or (around is not None and path == around.path)
 
     async def _no_estimate(self, inputs: Any, deps: Any) -> Quote:
         return Quote.unknown("its rows are not read yet")

@@ -137,10 +137,17 @@ def model_server(_running_model_server: "ModelServer") -> "Iterator[ModelServer]
     _running_model_server.reset()
 
 
-@pytest.fixture(autouse=True)
-def _no_spending_of_other_tests() -> Iterator[None]:
-    """A `SpendLimit` without a store counts in the memory of the process, which each test finds empty."""
+@pytest.fixture
+def empty_spend_limits() -> Iterator[None]:
+    """Empty the memory of the process, in which a `SpendLimit` without a store counts.
+
+    Switch it on for all tests in `pyproject.toml`: `usefixtures = ["empty_spend_limits"]`.
+    """
+    _empty_spend_limits()
     yield
-    counted = sys.modules.get("fastroai.usage.shared.memory_spend_store")
-    if counted is not None:
+    _empty_spend_limits()
+
+
+def _empty_spend_limits() -> None:
+    if (counted := sys.modules.get("fastroai.usage.shared.memory_spend_store")) is not None:
         counted.default_spend_store().clear()

@@ -32,6 +32,12 @@ PRINTS = {
         r"went on, for \$0\.0001",
     ],
     "chat": [r"Your name is Ada\."],
+    "compare_models": [
+        r"^small +50\.0 % \(31\.4 to 68\.6\) +\$0\.0000066 +24 +0 ",
+        r"^large - small, equals_expected: \+50\.0 % \(\+25\.6 to \+66\.7\)$",
+        r"^12 cases differ:\n  I could not pay for order 0\n     small  other ",
+        r"^The comparison has cost \$0\.0009504$",
+    ],
     "contracts": [
         r"^order 1001: \$12\.50$",
         r"^step 'invoice': its inputs do not fit its contract: order\.id: .* \(got 'one'\)$",

@@ -314,7 +314,14 @@ def test_every_public_name_is_there_and_another_is_not() -> None:
     assert sys.modules["fastroai.testing"] is fastroai.testing
 
 
-def test_a_spend_limit_without_a_store_begins_anew_in_each_test(pytester: pytest.Pytester) -> None:
+@pytest.mark.parametrize(
+    ("option", "outcomes"),
+    [("", {"passed": 1, "failed": 2}), ("usefixtures = empty_spend_limits", {"passed": 3})],
+)
+def test_a_spend_limit_without_a_store_begins_anew_in_each_test_where_that_is_switched_on(
+    option: str, outcomes: dict[str, int], pytester: pytest.Pytester
+) -> None:
+    pytester.makeini(f"[pytest]\n{option}\n")
     pytester.makepyfile(
         """
         import asyncio
@@ -337,4 +344,4 @@ def test_a_spend_limit_without_a_store_begins_anew_in_each_test(pytester: pytest
     )
     result = pytester.runpytest_subprocess("-W", "error", "-p", "no:asyncio", "-p", "no:llmock")
 
-    result.assert_outcomes(passed=3)
+    result.assert_outcomes(**outcomes)
