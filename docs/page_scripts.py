@@ -1,5 +1,8 @@
 """The code on pages: what is to be run, and the drawings that the build makes of it.
 
+The Python of a page is one script. But a block with a title is a file, and a block of `console` has
+commands that run such files. A page with nothing hidden gets the answers of `python -m fastroai.testing`.
+
 On a page, `<!-- drawing: expression -->` becomes a picture of a pipeline, graph or trace: of the value of the
 expression, after the code of the page up to there has run against the model server.
 """
@@ -9,19 +12,27 @@ from __future__ import annotations
 import io
 import os
 import re
+import runpy
+import shlex
+import signal
+import subprocess
+import sys
 import tempfile
 import textwrap
 import types
 from collections.abc import Iterator
-from contextlib import ExitStack, chdir, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, chdir, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from unittest.mock import patch
 
+from mkdocs.structure.pages import Page
+
 from fastroai.drawing.svg_style import STYLE
 from fastroai.functions import reset
 from fastroai.testing import ModelServer
+from fastroai.testing.answers_of_the_docs import rules
 
 
 @dataclass(frozen=True)
@@ -29,16 +40,19 @@ class Block:
     """A block of code of a page, or of what it prints."""
 
     kind: str
-    """`python`, `text` or `hidden`."""
+    """`python`, `file`, `console`, `text` or `hidden`."""
     code: str
     line: int
     """The line of the page where it starts."""
     follows: bool
     """Whether only blank lines are between it and the block before."""
+    title: str = ""
+    """The name of a file."""
 
 
 _BLOCKS: Final = re.compile(
-    r"^(?P<indent> *)```(?P<language>\w*)[^\n]*\n(?P<fenced>.*?)^(?P=indent)```$"
+    r"^(?P<indent> *)```(?P<language>\w*)(?: title=\"(?P<title>[^\"]+)\")?[^\n]*\n"
+    r"(?P<fenced>.*?)^(?P=indent)```$"
     r"|^<!-- hidden\n(?P<hidden>.*?)^-->$",
     re.MULTILINE | re.DOTALL,
 )
@@ -53,9 +67,12 @@ def blocks_of(page: str) -> Iterator[Block]:
         language, code = match["language"], match["fenced"]
         if code is None:
             language, code = "hidden", match["hidden"]
-        if language in ("python", "text", "hidden") and not code.startswith(INCLUDE):
+        if (match["title"] or language in ("python", "console", "text", "hidden")) and not code.startswith(
+            INCLUDE
+        ):
             yield Block(
-                kind=language,
+                kind="file" if match["title"] else language,
+                title=match["title"] or "",
                 code=textwrap.dedent(code),
                 line=page.count("\n", 0, match.start()) + 2,
                 follows=not page[end : match.start()].strip(),
@@ -63,22 +80,78 @@ def blocks_of(page: str) -> Iterator[Block]:
         end = match.end()
 
 
-class Script:
-    """A page that runs: what it defines, and what it has printed."""
+def has_hidden_parts(page: str) -> bool:
+    """Tell whether a page has set-up of its own that readers do not see."""
+    return any(block.kind == "hidden" for block in blocks_of(page))
 
-    def __init__(self, page: Path, server: ModelServer) -> None:
+
+def files_of(page: Path, text: str) -> Iterator[Block]:
+    """The files that a reader has from other pages: `<!-- files of pipeline.md -->`."""
+    for other in re.findall(r"^<!-- files of (\S+) -->$", text, re.MULTILINE):
+        yield from (block for block in blocks_of((page.parent / other).read_text()) if block.kind == "file")
+
+
+class Script:
+    """A page that runs in the current folder: what it defines, and what it has printed."""
+
+    def __init__(self, page: Path, text: str, server: ModelServer) -> None:
         self.page = page
         self.module = types.ModuleType("page")
         self.hidden: dict[str, object] = {"server": server}
         self.printed = io.StringIO()
+        self.defined: dict[str, object] = self.module.__dict__
+        """What the script defines, or the file that ran last."""
+        if not has_hidden_parts(text):
+            rules(server)
+        for block in files_of(page, text):
+            self.run(block)
 
     def run(self, block: Block) -> str:
-        """Run a block and give what it printed. Its line numbers are those of the page."""
-        start = self.printed.tell()
+        """Run a block and give what it printed, or the commands with what they print."""
+        if block.kind == "file":
+            Path(block.title).write_text(block.code, encoding="utf-8")
+            return ""
+        if block.kind == "console":
+            commands = re.findall(r"^\$ (.+)\n((?:(?!\$ ).*\n)*)", block.code, re.MULTILINE)
+            return "".join(f"$ {typed}\n{self._command(typed, shown)}" for typed, shown in commands)
         code = compile("\n" * (block.line - 1) + block.code, str(self.page), "exec")
-        namespace = self.hidden if block.kind == "hidden" else self.module.__dict__
+        with self._printing() as start:
+            exec(code, self.hidden if block.kind == "hidden" else self.module.__dict__)
+        return self.printed.getvalue()[start:]
+
+    @contextmanager
+    def _printing(self) -> Iterator[int]:
         with redirect_stdout(self.printed), redirect_stderr(self.printed):
-            exec(code, namespace)
+            yield self.printed.tell()
+
+    def _command(self, typed: str, shown: str) -> str:
+        """Run `python file.py ...` here; a module, or a file that is killed, in a process of its own."""
+        python, file, *arguments = shlex.split(typed)
+        if python != "python":
+            raise ValueError(
+                f"{self.page}: {typed!r}: a block of console runs `python` only; others are bash"
+            )
+        if file == "-m" or shown.endswith("Killed\n"):
+            command = [sys.executable, file, *arguments]
+            environment = os.environ | {"PYTEST_ADDOPTS": "-p no:asyncio"}  # readers need not have it
+            done = subprocess.run(
+                command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            )
+            return done.stdout + {0: "", -signal.SIGKILL: "Killed\n"}.get(
+                done.returncode, f"{done.returncode}\n"
+            )
+        names = {path.stem for path in Path.cwd().glob("*.py")}
+        others = {name: sys.modules.pop(name) for name in [*sys.modules] if name.partition(".")[0] in names}
+        with self._printing() as start, patch.object(sys, "argv", [file, *arguments]):
+            sys.path.insert(0, str(Path.cwd()))
+            try:
+                self.defined = runpy.run_path(file, run_name="__main__")
+            finally:
+                del sys.path[0]
+                reset()  # what the file has configured for its process
+                for name in names & set(sys.modules):
+                    del sys.modules[name]
+                sys.modules |= others
         return self.printed.getvalue()[start:]
 
 
@@ -88,7 +161,7 @@ _DRAWING: Final = re.compile(r"^<!-- drawing: (.+) -->$", re.MULTILINE)
 _STYLE: Final = re.compile("<style>.*?</style>", re.DOTALL)
 
 
-def on_page_markdown(markdown: str, page: object, **_: object) -> str:
+def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
     """Put drawings into a page. mkdocs calls this with the text of each page."""
     if not _DRAWING.search(markdown):
         return markdown
@@ -97,7 +170,10 @@ def on_page_markdown(markdown: str, page: object, **_: object) -> str:
         stack.enter_context(patch.dict(os.environ, server.environment()))
         stack.enter_context(chdir(stack.enter_context(tempfile.TemporaryDirectory())))
         stack.callback(reset)  # what the page has configured for the process
-        return _drawn(markdown, Script(Path("page.md"), server))
+        script = Script(Path(str(page.file.abs_src_path)), markdown, server)
+        sys.modules[script.module.__name__] = script.module  # dataclasses look their module up
+        stack.callback(sys.modules.pop, script.module.__name__)
+        return _drawn(markdown, script)
 
 
 def _drawn(markdown: str, script: Script) -> str:
@@ -110,7 +186,7 @@ def _drawn(markdown: str, script: Script) -> str:
             if upcoming.kind != "text":
                 script.run(upcoming)
             upcoming = next(blocks, None)
-        found = eval(marker[1], script.module.__dict__)
+        found = eval(marker[1], script.defined)
         image = _STYLE.sub("", found if isinstance(found, str) else found.to_svg())
         parts += [markdown[end : marker.start()], f'<figure class="drawing">{_on_one_line(image)}</figure>']
         end = marker.end()

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Sequence
 
+from fastroai.testing.answers_of_the_docs import rules
 from fastroai.testing.ledger import LedgerTotals
 from fastroai.testing.server import ModelServer
 
@@ -19,7 +20,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         server = ModelServer(
             host=options.host, port=options.port, latency=options.latency, allow_remote=options.allow_remote
         )
-        if options.rules is not None:
+        if options.rules is None:
+            rules(server)
+        else:
             _add_rules(server, options.rules)
         server.start()
     except (ImportError, OSError, ValueError) as error:
@@ -74,7 +77,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--port", type=int, default=8080, help="0 takes a free one (default: %(default)s)")
     parser.add_argument("--latency", type=float, default=0.0, help="seconds before every answer")
     parser.add_argument(
-        "--rules", metavar="FILE", help="Python file whose function rules(server) sets the answers"
+        "--rules",
+        metavar="FILE",
+        help="Python file whose function rules(server) sets the answers (default: those that the docs show)",
     )
     parser.add_argument("--allow-remote", action="store_true", help="permit a host that is not loopback")
     return parser
