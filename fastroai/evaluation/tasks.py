@@ -51,6 +51,10 @@ class CodeRows:
     makes_runs: bool = False
     config: PipelineConfig = _NO_CONFIG
 
+    def check_batches(self) -> None:
+        """Refuse: code sends no requests that could be in a batch. Raises `ConfigurationError`."""
+        raise ConfigurationError("batch", True, "an agent or a typed function; this is code")
+
     def bind(self, values: Mapping[str, object]) -> Mapping[str, Any]:
         """Return the inputs as they are."""
         return values

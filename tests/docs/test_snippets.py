@@ -293,6 +293,8 @@ def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
             continue
         file, _, anchor = link.partition("#")
         target = page.parent / file if file else page
+        if target.name == "changelog.md":  # which the build writes
+            continue
         assert target.exists(), f"{name_of(page)} links to {link}"
         if anchor:
             assert anchor in anchors_of(target), f"{name_of(page)} links to {link}"
@@ -315,7 +317,7 @@ def test_what_a_page_includes_is_there(page: Path) -> None:
             assert markers == ["start", "end"], f"{name_of(page)} includes {file}:{section}"
 
 
-LONGER = {"distributed.md", "many-rows.md", "test-your-pipeline.md"}
+LONGER = {"many-rows.md"}
 """Guides that are still to be made shorter."""
 
 
