@@ -53,7 +53,8 @@ def kept_by_pipeline(
         raise ConfigurationError("at", at, "the step from which the new run differs, or outputs=")
     new = {step_name(place) for place in replaced}
     if at is None:
-        return [*_kept(recorded, definition, _after("", definition, new, new), set()), *replaced.values()]
+        again = _after("", definition, new, new) | replaced.keys()
+        return [*_kept(recorded, definition, again, set()), *replaced.values()]
     place = _place(recorded, definition, at)
     again, around = set[str](), set[str]()
     inner: str | None = place
@@ -64,12 +65,12 @@ def kept_by_pipeline(
             raise ConfigurationError("at", at, "a step that is in no graph, or the step that runs the graph")
         again |= _after(f"{part}/" if part else "", shape, {step_id, *other}, other)
         if inner == place:
-            again |= {place} - replaced.keys()
+            again.add(place)
         else:
             around.add(inner)
         outer = attempt_around(inner)
         inner = None if outer is None else split_attempt(outer)[0]
-    return [*_kept(recorded, definition, again, around), *replaced.values()]
+    return [*_kept(recorded, definition, again | replaced.keys(), around), *replaced.values()]
 
 
 def _place(recorded: Memo, definition: JsonValue, at: str) -> str:

@@ -89,6 +89,14 @@ async def test_failed_and_skipped_steps_are_counted_and_a_resumed_run_begins_wit
     assert (last.status, last.done, last.failed, last.total) == ("finished", 3, 0, 3)
 
 
+async def test_a_step_whose_output_a_fork_replaces_is_counted_once() -> None:
+    store, told = MemoryRunStore(), list[Progress]()
+    pipeline = Pipeline("desk", {"ask": ask, "think": think, "end": ask}, NEEDS)
+    await pipeline.run(run_id="r", store=store)
+    await pipeline.fork("r", outputs={"ask": "other"}, store=store, on_progress=told.append)
+    assert [told[0].done, told[-1].done, told[-1].total] == [1, 3, 3]
+
+
 async def test_retries_are_not_counted() -> None:
     tries = 0
 
