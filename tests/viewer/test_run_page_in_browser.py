@@ -13,6 +13,8 @@ from support.seen_runs import desk, make_runs
 from support.viewing import LABEL, TOKEN, BrowserThread, keep_picture, served
 
 from fastroai import Pipeline, SQLiteRunStore, StepContext, step
+from fastroai.runtime import RunEvent
+from fastroai.runtime.facts import PauseRequested
 from fastroai.viewer import viewer
 
 if TYPE_CHECKING:
@@ -163,18 +165,24 @@ async def test_a_run_is_paused_resumed_with_a_budget_and_compared(
         return f"after {ctx.get_input('word')}"
 
     pipeline = Pipeline[Any, Any, str]("live", {"waits": waits, "after": after}, {"after": ["waits"]})
-    loop, store = asyncio.get_running_loop(), SQLiteRunStore(tmp_path / "runs.db")
+    store = SQLiteRunStore(tmp_path / "runs.db")
     go_on.set()
     await pipeline.execute({"word": "three"}, run_id="other", store=store)
     go_on.clear()
-    run = asyncio.ensure_future(pipeline.execute({"word": "one"}, run_id="live", store=store))
+
+    async def go_on_once_asked_to_pause(event: RunEvent) -> None:
+        if isinstance(event, PauseRequested):
+            go_on.set()
+
+    run = asyncio.ensure_future(
+        pipeline.execute({"word": "one"}, run_id="live", store=store, on_event=go_on_once_asked_to_pause)
+    )
 
     def act(page: Page) -> None:
         opened(page, own_address, "/runs/live")
         page.locator("summary", has_text="Pause").click()
         page.get_by_role("button", name="Pause this run").click()
         page.get_by_text("Asked to pause").wait_for()
-        loop.call_soon_threadsafe(go_on.set)
         page.wait_for_selector("[data-status=paused]")
         page.reload()  # what can be done with it has changed
         page.locator("summary", has_text="Change its inputs or budget").click()
