@@ -345,7 +345,7 @@ class ChatStream(SettledStream[StreamChunk[OutputDataT]], Generic[OutputDataT]):
 
 
 def text_in(answer: ModelResponse) -> str:
-    """Return the text of an answer. A tool of the provider that is called between two texts divides them."""
+    """Return the text of an answer. An empty line stands where the provider called a tool between texts."""
     texts: list[str] = []
     for part in answer.parts:
         if isinstance(part, TextPart):

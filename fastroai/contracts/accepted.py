@@ -132,7 +132,10 @@ def _fields_of(accepts: Any, hints: Mapping[str, Annotation]) -> Iterator[tuple[
         for field, info in accepts.__pydantic_fields__.items():
             name = info.validation_alias or field
             if not isinstance(name, str):
-                raise ConfigurationError("accepts", accepts, f"fields with one name each; see {field!r}")
+                expected = (
+                    f"fields without AliasPath and AliasChoices; give {field!r} a text as alias, or none"
+                )
+                raise ConfigurationError("accepts", accepts, expected)
             if info.init is not False:
                 yield name, field, info.is_required()
     else:

@@ -99,7 +99,7 @@ def why_closed(recorded: Memo, asked: QuestionAsked, now: datetime) -> str:
         return f"it was answered{who} at {given.at:%Y-%m-%d %H:%M:%S} UTC"
     if ended is None or asked.id not in ended.questions:
         status = "running or interrupted" if ended is None else ended.status
-        return f"the run does not wait for it; it is {status}"
+        return f"the run is {status}, and does not wait for the answer"
     if asked.deadline is not None and now.timestamp() >= asked.deadline:
         until = datetime.fromtimestamp(asked.deadline, UTC)
         return f"its deadline was {until:%Y-%m-%d %H:%M:%S} UTC"

@@ -100,7 +100,7 @@ class PipelineMachine:
             case facts.StopRequested():
                 self._end(self._ending("cancelled", "cancelled", fact.reason))
             case _:
-                raise TypeError(f"a pipeline has no {type(fact).__name__}")
+                raise TypeError(f"{type(fact).__name__} does not belong in the run of a pipeline")
         self._start_ready()
         if not self.running and not self._finished:
             self._finish()

@@ -30,7 +30,7 @@ def narwhals() -> Any:
     try:
         return import_module("narwhals")
     except ImportError as error:
-        raise MissingExtraError("rows that are a frame", "frames", "narwhals") from error
+        raise MissingExtraError("a data frame as rows", "frames", "narwhals") from error
 
 
 def frame_rows(frame: Any) -> tuple[int | None, Sequence[str], Iterator[Mapping[str, object]]]:

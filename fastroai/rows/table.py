@@ -118,7 +118,7 @@ def fields_of(output: object) -> Mapping[str, JsonValue]:
 
 
 def columns_of(returns: Annotation | None) -> Sequence[str] | None:
-    """Return the fields of outputs of a type; `None` if they have none, or no class says which."""
+    """Return the names of the fields of a type; `None` if it is not a class that declares its fields."""
     kind = cast("Any", returns)
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return [*kind.model_fields]

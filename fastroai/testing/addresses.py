@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host is this machine itself."""
+    """Return whether a host is `localhost` or a loopback address."""
     if host == "localhost":
         return True
     try:

@@ -166,7 +166,7 @@ def _vcr() -> Any:
     try:
         return importlib.import_module("vcr")
     except ModuleNotFoundError as error:
-        raise MissingExtraError("recordings of model requests", "testing", "vcrpy") from error
+        raise MissingExtraError("a recording of model requests", "testing", "vcrpy") from error
 
 
 @contextmanager

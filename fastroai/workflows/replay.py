@@ -130,7 +130,8 @@ class WorkflowReplay(Replay):
             case facts.RunFinished():
                 pass  # the machine decides the end itself
             case _:
-                raise self._corrupt(position, f"a workflow has no {type(entry).__name__}")
+                reason = f"{type(entry).__name__} does not belong in the run of a workflow"
+                raise self._corrupt(position, reason)
 
     def follow(self, change: Changed) -> None:
         """Do nothing: a workflow has no forks."""

@@ -261,7 +261,7 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
         SHARED,
         "spend limit 'tenant' (day) reached: $4.99 of $5 is spent, and the next request could cost $0.02, "
         "so it was not sent. Wait until 2026-03-02 00:00 UTC, or set a lower max_tokens or raise the limit "
-        "(until its window ends: SpendBook.set_limit, or `fastroai spend set`)",
+        "in code; for the open window only, use SpendBook.set_limit or `fastroai spend set`",
     ),
     (SpendLimitExceeded(1_234_000_000, 5), "$0.000005 of $1,234 is spent, so the next"),
     (

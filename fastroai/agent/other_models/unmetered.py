@@ -80,7 +80,7 @@ def _followed(name: str, method: Any, metered: FollowedMethods) -> Any:
 def _tell(scope: Scope, model: Any, call: str, calculator: CostCalculator, is_refused: bool) -> None:
     """Put a call on record that may send unseen requests; or refuse it, if a budget would count them."""
     if is_refused and _is_limited(scope):
-        refuse_in_runs(call, "ask whether a newer version of FastroAI counts it")
+        refuse_in_runs(call, "see whether a newer version of FastroAI counts it")
     unseen = RequestCost(unpriced_units=(call,))
     record = RequestRecord(
         model=str(model.model_name),

@@ -113,10 +113,7 @@ class Terms:
         return {**(self.settings or {}), "max_retries": 0}
 
     def sending(self, body: object) -> Self:
-        """Return the terms of the request as its decoded body shows it, with what that adds.
-
-        They are these terms if the body has no more input than they count.
-        """
+        """Return these terms; if the decoded body has input that they do not count, a copy that counts it."""
         unseen = self.asked.input_besides(body)
         if unseen.tokens <= self.besides:
             return self

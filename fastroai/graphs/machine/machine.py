@@ -237,7 +237,7 @@ class GraphMachine:
             case facts.StopRequested(reason=reason):
                 self._stop(Stopped("cancelled", "cancelled", reason))
             case _:
-                raise TypeError(f"a graph has no {type(fact).__name__}")
+                raise TypeError(f"{type(fact).__name__} does not belong in the run of a graph")
 
     def _leave_running(
         self,

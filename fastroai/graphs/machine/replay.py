@@ -154,7 +154,7 @@ class GraphReplay(Replay):
             case facts.QuestionAsked() | facts.AnswerGiven():
                 self._read_outcome(entry)
             case _:
-                raise self._reader.corrupt(f"a graph has no {type(entry).__name__}")
+                raise self._reader.corrupt(f"{type(entry).__name__} does not belong in the run of a graph")
 
     def _read_written(self, entry: ValueWritten) -> None:
         place, attempt = split_attempt(entry.place)

@@ -35,5 +35,5 @@ class Performer(Protocol[DecisionT_contra]):
         ...
 
     def heed(self, request: PauseRequested | StopRequested) -> None:
-        """Pause after what runs, or stop. Works from any thread."""
+        """Pause the run when the running steps, nodes or rows end, or stop it. Works from any thread."""
         ...

@@ -72,7 +72,7 @@ class SpendCounter:
         self._lock = threading.Lock()
 
     def come(self) -> None:
-        """Count a request that is about to ask, so that the offers to others leave something for it."""
+        """Count a request before it asks the store, so that `offer` leaves a part for it."""
         with self._lock:
             self.arrivals += 1
             self._contenders += 1

@@ -115,7 +115,8 @@ def is_transport_failure(error: BaseException) -> bool:
 def billing_of(error: BaseException) -> Literal["released", "unmeasured"]:
     """Return how the reservation of a request that failed with this exception ends.
 
-    Released: the provider refused with a status before a stream was open, or the connection was never made.
+    Released: PydanticAI refused to send it (`UserError`), the provider refused it with a status before a
+    stream was open, or the connection was never made.
     Unmeasured, because it may have been billed: any other request, such as one that was cancelled, timed out,
     or got an unreadable answer.
     """

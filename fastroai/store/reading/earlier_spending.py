@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _EXPECTED: Final = (
-    "a place where no earlier version of FastroAI has counted: {what} cannot be read any more, and would "
-    "start from zero. Give another {place}, and lower the limits there by what was spent: SpendBook.set_limit"
+    "a new {place}: this one has the spending that an earlier version of FastroAI counted for {what}, and "
+    "this version cannot read it. Give another {place}, and lower the limits there by the amounts spent, "
+    "with SpendBook.set_limit"
 )
 _QUERY: Final = (
     "SELECT 1 FROM {0} WHERE account_key = coalesce({1}, account_key) "
@@ -55,7 +56,7 @@ async def _refuse(
     connections: Connections[T], place: str, has: Callable[[T], bool], account: SpendAccount | None
 ) -> None:
     if await connections.run(has):
-        what = f"the account {account.key!r} ({account.window})" if account else "what it has counted"
+        what = f"the limit {account.key!r} ({account.window})" if account else "its limits"
         expected = _EXPECTED.format(what=what, place=place)
         raise ConfigurationError("store", connections.driver.name, expected)
 

@@ -225,7 +225,7 @@ def _are_names(names: object) -> bool:
 
 
 def check_time(option: str, at: object) -> None:
-    """Refuse what is not a time with a time zone. Raises `ConfigurationError`."""
+    """Refuse a value that is neither `None` nor a time with a time zone. Raises `ConfigurationError`."""
     if at is not None and (not isinstance(at, datetime) or at.utcoffset() is None):
         raise ConfigurationError(option, at, "a time with a time zone: datetime(2026, 3, 1, tzinfo=UTC)")
 

@@ -28,7 +28,10 @@ def retries(attempts: Sequence[StepAttempt]) -> Iterator[TimelineWait]:
 
 
 def waits_in(entries: Iterable[facts.Fact]) -> Iterator[tuple[str, str, TimelineWait]]:
-    """Yield every other wait, with the place and the agent call that waited, in the order of their ends."""
+    """Yield all waits but those between attempts, each with its place and the agent call that waited.
+
+    They come in the order of their ends; waits that have not ended come last.
+    """
     reader = _Waits()
     for entry in entries:
         yield from reader.read(entry)

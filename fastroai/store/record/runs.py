@@ -334,7 +334,7 @@ class DurableRun:
             await asyncio.sleep(pause)
 
     async def release(self) -> None:
-        """End everything of the run in this process. The record stays as it is."""
+        """Give up the run in this process: its lease, and what it was writing. The record stays as it is."""
         try:
             await self.lease.stop()
         finally:

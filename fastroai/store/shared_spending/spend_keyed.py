@@ -44,7 +44,7 @@ _PATIENCE: Final = 20.0
 """Seconds after which a change is given up if others change the account all the time."""
 _STALE: Final = 60.0
 """Seconds after which an account is read again before it is written: this process may have been stopped."""
-_LOST: Final = "put a backup back, or count in another store"
+_LOST: Final = "restore a backup, or give the SpendLimit another store"
 
 _sweeps: Final[set[concurrent.futures.Future[None]]] = set()
 in_forked_process(_sweeps.clear)

@@ -38,7 +38,8 @@ def decode_account(value: bytes) -> AccountRow:
     try:
         return _accounts().validate_json(text)[1]
     except ValidationError as error:
-        raise ValueError(f"this version of FastroAI, with format {_FORMAT}, cannot read it") from error
+        reason = f"it is damaged, or another version of FastroAI wrote it; this one reads format {_FORMAT}"
+        raise ValueError(reason) from error
 
 
 @cache

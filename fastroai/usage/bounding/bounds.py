@@ -141,7 +141,7 @@ class AskedRequest:
 
     @cached_property
     def unknown(self) -> tuple[str, ...]:
-        """The names of everything in it that the account does not understand, each once."""
+        """Names of the parts of the request that this version of FastroAI does not know, each once."""
         return unknown_input(self.pieces, self.parameters)
 
     @cached_property

@@ -63,7 +63,7 @@ def first_party_provider(model: str) -> str | None:
 
 
 def near_reference(provider: str, model: str) -> str | None:
-    """Return the known model of a provider that has nearly this name; `None` for a known name."""
+    """Return the known model of a provider with nearly this name; `None` if it is known or none is near."""
     prefix = f"{provider}:"
     known = [name.removeprefix(prefix) for name in _known_references() if name.startswith(prefix)]
     near = difflib.get_close_matches(model, known, n=1, cutoff=_NEAR)

@@ -10,6 +10,7 @@ from fastroai.records import EXACT, CostSource, RequestRecord
 
 REGIONAL: Final = "regional pricing of"
 """Prefix of the unpriced unit for a regional premium of a host."""
+_SEE_BILL: Final = "the known cost leaves this out, so look at the bill of the provider"
 _SAY_REGION: Final = (
     "say what tokens cost there, as a multiple of list prices: "
     "CostCalculator(endpoints={'https://...': Endpoint(regional_factor=1)})"
@@ -109,8 +110,8 @@ class RequestCost:
             return f"the usage that {model!r} reported contradicts itself ({self.contradiction})"
         if self.unpriced_units:
             units = ", ".join(self.unpriced_units)
-            reason = f"no price is known for other use of {model!r}: {units}"
-            return f"{reason}; {_SAY_REGION}" if REGIONAL in units else reason
+            reason = f"no price is known for part of the use of {model!r}: {units}"
+            return f"{reason}; {_SAY_REGION if REGIONAL in units else _SEE_BILL}"
         if override is not None:
             return (
                 f"no price is known for {model!r}: {override} matches, but there is no list price to take a "

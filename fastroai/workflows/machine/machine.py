@@ -187,7 +187,7 @@ class WorkflowMachine:
             case facts.StopRequested(reason=reason):
                 self._stop(Stopped("cancelled", "cancelled", reason, is_final=False))
             case _:
-                raise TypeError(f"a workflow has no {type(fact).__name__}")
+                raise TypeError(f"{type(fact).__name__} does not belong in the run of a workflow")
         self._unwind()
         self._start_ready()
         self._settle()

@@ -138,7 +138,7 @@ def known_contract(
 
 
 def read_attempts(retries: int | None, version: str, way: Way, problems: Problems, default: int) -> int:
-    """Return the attempts in all that `retries` allows, or else `default`. Note invalid numbers."""
+    """Return the total number of attempts that `retries` allows, or `default`. Note invalid numbers."""
     if version in RETRIES_ARE_ATTEMPTS:
         return at_least_one(retries, way, problems, default)
     if retries is not None and retries < 0:

@@ -123,7 +123,7 @@ def test_a_field_that_is_read_from_several_places_is_refused() -> None:
     class Deep(BaseModel):
         price: int = Field(validation_alias=AliasPath("item", "price"))
 
-    with pytest.raises(ConfigurationError, match="one name each; see 'price'"):
+    with pytest.raises(ConfigurationError, match="without AliasPath and AliasChoices; give 'price'"):
         Accepted(Deep)
 
 

@@ -258,7 +258,7 @@ def test_a_stop_cancels_what_runs_and_skips_the_rest() -> None:
 
 
 def test_a_fact_of_graphs_is_refused() -> None:
-    with pytest.raises(TypeError, match="a pipeline has no AnswerGiven"):
+    with pytest.raises(TypeError, match="AnswerGiven does not belong in the run of a pipeline"):
         machine(DIAMOND).handle(AnswerGiven("a", "yes"))
 
 

@@ -441,7 +441,7 @@ class TestKnowingPrices:
     def test_the_warning_names_what_has_no_price(self) -> None:
         cost = RequestCost(cost_usd=Decimal(1), unpriced_units=("web_searches", "advisor tokens"))
         with pytest.warns(
-            UnpricedModelWarning, match="no price is known for other use of .*: web_searches, advisor tokens"
+            UnpricedModelWarning, match="part of the use of .*: web_searches, advisor tokens; .* the bill"
         ):
             CostCalculator().warn_incomplete(cost, "gpt-plain", "openai")
 

@@ -271,7 +271,7 @@ class _Reader:
         start = self.at
         found = _STRING.match(self.text, start)
         if found is None:
-            raise self.error("Invalid string starting")
+            raise self.error("Invalid string")
         self.at = found.end()
         try:
             value: str = json.loads(found[0])
