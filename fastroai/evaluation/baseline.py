@@ -89,24 +89,21 @@ class Baseline(_Kept):
         """Return a sentence for each case that got worse: its task fails, or an evaluation is lower.
 
         Args:
-            comparison: The results of now. Variants and cases that are new in it are not compared.
+            comparison: The current results. Variants and cases that are new in it are not compared.
             tolerance: By how much a score may be lower.
             path: The file of the baseline, for errors.
 
         Raises:
-            ConfigurationError: the baseline is that of another dataset, or has none of the variants.
+            ConfigurationError: the baseline is that of another dataset, or has a variant that is gone.
         """
-        shared = [name for name in comparison.variants if name in self.variants]
-        if not shared:
-            listed = ", ".join(map(repr, comparison.variants))
-            raise _mismatch(
-                path, f"results of {listed}; it has those of {', '.join(map(repr, self.variants))}"
-            )
+        if gone := [name for name in self.variants if name not in comparison.variants]:
+            named = ", ".join(map(repr, gone))
+            raise _mismatch(path, f"no results of {named}, which the comparison does not have")
         worse: list[str] = []
-        for name in shared:
+        for name, before in self.variants.items():
             variant = comparison.variants[name]
-            _check_same(path, self.variants[name], variant)
-            for case, kept in self.variants[name].items():
+            _check_same(path, before, variant)
+            for case, kept in before.items():
                 if case in variant.cases:
                     told = _worse(kept, variant.cases[case], tolerance)
                     worse += [f"{name}, case {case!r}: {one}" for one in told]

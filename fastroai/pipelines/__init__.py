@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from fastroai.runtime.facts import ReasonCode as ReasonCode
     from fastroai.runtime.facts import ReplayDiverged as ReplayDiverged
     from fastroai.runtime.facts import RequestEnded as RequestEnded
+    from fastroai.runtime.facts import RequestInBatch as RequestInBatch
     from fastroai.runtime.facts import RequestSent as RequestSent
     from fastroai.runtime.facts import RunFact as RunFact
     from fastroai.runtime.facts import RunResumed as RunResumed
@@ -128,6 +129,7 @@ if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getatt
                 "QuestionAsked",
                 "ReplayDiverged",
                 "RequestEnded",
+                "RequestInBatch",
                 "RequestSent",
                 "RunResumed",
                 "SpendingRecorded",

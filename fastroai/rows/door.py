@@ -160,7 +160,7 @@ class MapsRows(ABC, Generic[OutputT]):
         )
         return await RowRun(target, rows, options, request, store).table()
 
-    map_sync = blocking(map, of="map")
+    map_sync = blocking(map, of=lambda self: self.rows_target().name)
 
     async def estimate_rows(
         self,

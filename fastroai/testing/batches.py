@@ -1,8 +1,4 @@
-"""The batches of the model server: those of OpenAI Responses, with their files, and of Anthropic Messages.
-
-https://developers.openai.com/api/docs/guides/batch
-https://platform.claude.com/docs/en/build-with-claude/batch-processing
-"""
+"""The batches of the model server: those of OpenAI Responses, with their files, and of Anthropic Messages."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, Literal, TypeAlias, get_args
 
@@ -10,7 +10,8 @@ from typing_extensions import TypeVar
 
 from fastroai.errors import ConfigurationError
 from fastroai.records import NOT_GIVEN, NotGiven
-from fastroai.usage import BudgetLike
+from fastroai.usage import Budget
+from fastroai.usage.limits import limits_of
 
 DepsT = TypeVar("DepsT", default=None)
 
@@ -31,7 +32,8 @@ class Caller(Generic[DepsT]):
     that two tenants can choose the same id; callers see the rest.
 
     Raises:
-        ConfigurationError: `actions` has something that is no action.
+        ConfigurationError: `actions` has something that is no action, or `budget` has a `SpendLimit`, which
+            is not stored with a run: what continues the run would not know it.
     """
 
     name: str = ""
@@ -40,8 +42,8 @@ class Caller(Generic[DepsT]):
     """The tenant whose runs the caller starts and sees; without one, the caller sees all runs."""
     tags: Collection[str] = ()
     """Tags of the runs that the caller starts."""
-    budget: BudgetLike | None = None
-    """Limits on each run that the caller starts."""
+    budget: Budget | Sequence[Budget] | None = None
+    """Budgets of each run that the caller starts. A `SpendLimit` belongs in the config of the pipeline."""
     deps: DepsT | NotGiven = NOT_GIVEN
     """Dependencies of a run that the caller starts; by default, `deps_for` makes them, as for every run that
     is resumed."""
@@ -51,6 +53,13 @@ class Caller(Generic[DepsT]):
     def __post_init__(self) -> None:
         if unknown := sorted(set(self.actions) - ACTIONS):
             raise ConfigurationError("actions", unknown[0], f"some of {', '.join(sorted(ACTIONS))}")
+        limits = limits_of(self.budget)
+        if limits is not None and limits.spend_limits:
+            expected = (
+                "budgets only: a spend limit is not stored, so a run that continues would escape it. Set "
+                "PipelineConfig(budget=SpendLimit(..., key='tenant'))"
+            )
+            raise ConfigurationError("budget", limits.spend_limits[0], expected)
 
     def stored_id(self, run_id: str) -> str:
         """Return the id that a run of the caller has in the store."""

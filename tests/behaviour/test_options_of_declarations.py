@@ -203,7 +203,7 @@ SHOWN: Final[dict[str, dict[str, str]]] = {
         "test_conditions_go_with_conditional_edges": "Edge.when Edge.condition",
         "test_a_decision_has_one_fallback_and_a_decider": "Edge.fallback Graph.decider",
         "test_a_condition_names_fields_of_the_output_and_what_is_in_memory": ("Graph.accepts Node.writes"),
-        "test_an_answer_is_a_type": "Node.answer",
+        "test_an_answer_is_a_type": "Node.answer_type",
     },
     "tests/behaviour/graphs/test_conversations.py": {
         "test_isolated_calls_hear_goal_and_focus_and_nothing_of_each_other": (

@@ -89,11 +89,11 @@ async def test_the_viewer_follows_a_run_from_its_queue_to_its_end(app: Distribut
         assert "hx-sse:connect" not in page
 
 
-async def test_what_workers_do_not_heed_is_refused(app: Distributed, url: str) -> None:
+async def test_what_workers_do_not_use_is_refused(app: Distributed, url: str) -> None:
     work = next(door for door in doors() if door.name == "work")
     options: list[dict[str, Any]] = [{"store": url}, {"reserve": "quote"}, {"deps_for": lambda run: None}]
     for option in options:
-        with pytest.raises(ConfigurationError, match="which workers do not heed"):
+        with pytest.raises(ConfigurationError, match="which workers do not use"):
             RunsHost(work, workers=app, **option)
     with pytest.raises(ConfigurationError, match="deps_factory makes them in the worker"):
         await RunsHost(work, workers=app).start("one", {"number": 1}, Caller(deps="mine"))

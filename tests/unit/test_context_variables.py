@@ -7,6 +7,7 @@ import fastroai
 
 PACKAGE = Path(fastroai.__file__).parent
 REASONS = {
+    "fastroai_batching": "of a task: several rows go on at once under one scope",
     "fastroai_row": "of a task: several members of `parallel` run at once under one scope",
     "fastroai_scope": "the innermost scope: the way to all that is of a run",
     "fastroai_caller": "of a thread that waits for another one, inside of runs and outside",

@@ -46,7 +46,7 @@ def test_every_install_line_names_the_distribution_of_pyproject() -> None:
         and file != Path(__file__)
     }
     named = {(file, name) for file, text in texts.items() for name in distributions_in(text)}
-    assert {file.name for file, _ in named} >= {"pyproject.toml", "install.md", "server.py"}, "they are found"
+    assert {file.name for file, _ in named} >= {"pyproject.toml", "fastapi.md", "server.py"}, "they are found"
     assert {(str(file), name) for file, name in named if name != DISTRIBUTION} == set()
     assert f"pip install '{DISTRIBUTION}[redis]'" in str(MissingExtraError("a store", "redis", "redis"))
 

@@ -14,8 +14,8 @@ from fastapi import FastAPI
 from openapi_spec_validator import validate
 from web.conftest import Desk, fastapi_app, letters, serving
 
-from fastroai import FastroAgent, SpendLimit
-from fastroai.errors import RunStoreUnavailable
+from fastroai import Budget, FastroAgent, SpendLimit
+from fastroai.errors import ConfigurationError, RunStoreUnavailable
 from fastroai.pipelines import Pipeline, PipelineConfig, StepContext, step
 from fastroai.store import MemoryRunStore, MemorySpendStore, SQLiteRunStore
 from fastroai.testing import ModelServer
@@ -252,18 +252,24 @@ async def test_more_runs_than_a_process_takes_are_for_later(desk: Desk, host: Ru
         desk.may_write.set()
 
 
+def test_a_caller_has_no_spend_limit_because_a_run_that_continues_would_escape_it() -> None:
+    limit = SpendLimit(usd=1, window="day", key="ada", store=MemorySpendStore())
+    with pytest.raises(ConfigurationError, match="a run that continues would escape it"):
+        Caller(budget=[Budget(usd=1), limit])  # type: ignore[list-item]
+
+
 @pytest.mark.parametrize(("window", "status"), [("day", 429), ("total", 402)])
 async def test_a_run_that_the_limit_of_its_caller_cannot_pay_for_does_not_begin(
     model_server: ModelServer, tmp_path: Path, window: Literal["day", "total"], status: int
 ) -> None:
     agent = FastroAgent(model_server.model("openai:gpt-5-mini"), model_settings={"max_tokens": 1000})
     ask = agent.as_step(lambda ctx: ctx.get_input("text", str))
-    config = PipelineConfig(store=SQLiteRunStore(tmp_path / "runs.db"))
+    limit = SpendLimit(usd="0.0001", window=window, key="tenant", store=MemorySpendStore())
+    config = PipelineConfig(store=SQLiteRunStore(tmp_path / "runs.db"), budget=limit)
     pipeline = Pipeline("ask", {"ask": ask}, config=config)
-    limit = SpendLimit(usd="0.0001", window=window, key="ada", store=MemorySpendStore())
     app = FastAPI()
     host = RunsHost(pipeline, reserve="quote")
-    app.include_router(runs_router(host, caller=lambda: Caller(budget=limit)))
+    app.include_router(runs_router(host, caller=lambda: Caller(tenant="ada")))
     async with serving(app) as client:
         response = await client.put("/runs/r1", json={"text": "hello"})
         told = problem(response, status, "limit-reached")

@@ -640,7 +640,7 @@ class RunHistory:
             return tuple(compress(ids, await own.delete_runs([_doomed(found) for found in doomed])))
         deleted = list[str]()
         for run_id in ids:
-            with suppress(RunInProgress, RunNotFound):
+            with suppress(RunInProgress, RunNotFound, *UNREADABLE):
                 await self.delete(run_id)
                 deleted.append(run_id)
         return deleted

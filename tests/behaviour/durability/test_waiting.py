@@ -419,7 +419,7 @@ async def test_messages_that_nobody_can_receive_are_refused(
     for name in ("", 3, "x" * 201):
         with pytest.raises(ConfigurationError, match="name="):
             await desk.send("r", name, 1, store=memory)  # type: ignore[arg-type]
-    with pytest.raises(MessageRejected, match="no form in JSON"):
+    with pytest.raises(MessageRejected, match="JSON cannot hold it"):
         await desk.send("r", "paid", object(), store=memory)
     monkeypatch.setattr(mailbox, "MOST_MESSAGES", 2)
     await desk.send("r", "paid", store=memory)

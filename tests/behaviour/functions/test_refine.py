@@ -86,7 +86,7 @@ async def test_no_convergence_is_an_error_with_the_history(server: ModelServer, 
 
     server.script(slogan("a", 1), slogan("b", 2))
 
-    with pytest.raises(ConvergenceFailure, match="after 2 iterations") as raised:
+    with pytest.raises(ConvergenceFailure, match="no output of 2 iterations") as raised:
         await write("tea")
 
     assert [one.output for one in raised.value.history] == [

@@ -105,7 +105,11 @@ def test_a_baseline_is_not_written_by_an_evaluation_that_fails() -> None:
     [
         ({1: 1}, {}, "has no case 'case 2'. If that is right, --update-baseline"),
         ({1: 1, 2: 2}, {"expected": "n + 1"}, "case 'case 1' has other inputs or another expected output"),
-        ({1: 1, 2: 2}, {"variant": "then"}, "results of 'then'; it has those of 'now'"),
+        (
+            {1: 1, 2: 2},
+            {"variant": "then"},
+            "no results of 'now', which the comparison does not have",
+        ),
     ],
 )
 def test_the_baseline_of_another_dataset_is_refused(

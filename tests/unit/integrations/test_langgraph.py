@@ -721,7 +721,7 @@ async def test_a_graph_that_waits_for_an_answer_says_so_and_goes_on_with_it() ->
     one = graph_step(graph, output="approved", answer=lambda ctx, questions: ctx.get_input("answer", None))
     pipeline = Pipeline[Any, Any]("outer", {"graph": one}, config=PipelineConfig(store=MemoryRunStore()))
     for attempt in (lambda: pipeline.execute({"text": "hi"}, run_id="run"), lambda: pipeline.resume("run")):
-        with pytest.raises(StepExecutionError, match=r"waits for an answer to 'Send it\?'; give graph_step"):
+        with pytest.raises(StepExecutionError, match=r"waits for an answer to 'Send it\?'\. Pass a function"):
             await attempt()
     result = await pipeline.resume("run", inputs={"answer": "yes"})
     assert result.output == "yes"

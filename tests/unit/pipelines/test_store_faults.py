@@ -110,7 +110,7 @@ async def test_a_file_that_is_gone_while_the_run_goes_on(tmp_path: Path) -> None
         breaking(counted, lambda: void(path.rename(away))),
         counted,
         store,
-        "its file is gone",
+        "its file was removed",
         lambda: void(away.rename(path)),
     )
     await store.aclose()

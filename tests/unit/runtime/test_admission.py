@@ -266,7 +266,7 @@ async def test_a_provider_that_bills_more_than_was_possible_is_told_of(
         (await admit(run, request(20))).settle(settled(20))
         assert caplog.messages == []
         (await admit(run, request(20))).settle(settled(21))
-    assert "p:m billed $0.000021 for a request that should have cost $0.000020 at most" in caplog.text
+    assert "p:m billed $0.000021 for a request that could cost $0.000020 at most" in caplog.text
     assert left(run) == 9
 
 

@@ -234,7 +234,7 @@ async def test_closing_a_journal_whose_store_never_answers_can_be_cancelled_and_
     await asyncio.sleep(0)  # it has begun: from Python 3.12 on, `wait_for` does not let others go first
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(journal.aclose(), 1)
-    with pytest.raises(ScopeClosedError, match="run 'r' after that run had ended"):
+    with pytest.raises(ScopeClosedError, match="run 'r' was made after that run had ended"):
         await waiting
     with pytest.raises(ScopeClosedError):
         await journal.commit(entry(1))

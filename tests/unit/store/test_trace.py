@@ -283,7 +283,7 @@ def test_the_events_of_a_step_that_there_is_not_are_an_error() -> None:
 
 @pytest.mark.parametrize("step", [None, 3, ["classify"]])
 def test_a_step_is_named_by_text(step: Any) -> None:
-    with pytest.raises(ConfigurationError, match="step=.*expected the id of a step of run 'r1', or a place"):
+    with pytest.raises(ConfigurationError, match="step=.*expected the id of a step of run 'r1', or its path"):
         support_desk().trace.events_for(step)
 
 

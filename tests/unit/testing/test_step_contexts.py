@@ -101,7 +101,7 @@ async def test_a_function_answers_questions_and_its_answers_are_checked_too() ->
     assert asked[:2] == ["How much?", "Are you sure?"]
     assert len(asked) == 3
     async with step_context(answers=lambda question: "many") as ctx:
-        with pytest.raises(ConfigurationError, match="expected an answer that fits"):
+        with pytest.raises(ConfigurationError, match="expected an answer of the declared type"):
             await refund(ctx)
 
 
@@ -119,8 +119,11 @@ async def test_runs_inside_of_the_context_have_its_answers() -> None:
     ("answers", "said"),
     [
         ({}, "expected an answer to the question 'How much\\?'"),
-        ({"amount": "many"}, "expected an answer that fits"),
-        ({"amount": 1, "Are you sure?": True, "Who pays?": "nobody"}, "expected an answer that fits"),
+        ({"amount": "many"}, "expected an answer of the declared type"),
+        (
+            {"amount": 1, "Are you sure?": True, "Who pays?": "nobody"},
+            "expected an answer of the declared type",
+        ),
     ],
 )
 async def test_answers_that_are_missing_or_do_not_fit_are_refused(

@@ -292,7 +292,7 @@ def test_names_are_letters_digits_and_a_few_signs() -> None:
         "'1' is not a name",
     )
     check_steps(f"    - {{id: «{'a' * 201}, intent: c}}\n", "has 201 characters; at most 200")
-    check("version: '0.2'\nflows:\n  «a b: {steps: [{id: a, intent: b}]}\n", "'a.b' is not a name")
+    check("version: '0.2'\nflows:\n  «a b: {steps: [{id: a, intent: b}]}\n", "'a b' is not a name")
 
 
 # --- contracts, functions, inputs ---
