@@ -262,9 +262,9 @@ def _said(error: object) -> str:
 
 REASONS = {
     "max_steps": "max_steps",
-    "a cycle of": "cycle",
+    "every node of a cycle": "cycle",
     "no terminal": "no terminal",
-    "have both written": "conflict",
+    "both wrote": "conflict",
     "conflict": "conflict",
 }
 

@@ -13,6 +13,8 @@ INTERNAL = re.compile(
     r"|nothing (?:beside|without|for)|nobody to|(?<![Tt]here )is no (?!longer|more)\w+)\b"
 )
 """Words that only the code uses, and phrases that readers had to read twice."""
+ON_RECORD = {"graphs/machine/machine: max_steps={} visits were made before {}"}
+"""Reasons that replays compare with those of runs that earlier versions have written."""
 
 
 def test_each_package_has_the_messages_that_are_kept() -> None:
@@ -23,7 +25,7 @@ def test_each_package_has_the_messages_that_are_kept() -> None:
 @pytest.mark.parametrize("package", MESSAGES)
 def test_a_message_has_short_sentences_without_internal_words(package: str) -> None:
     wrong = list[str]()
-    for line in MESSAGES[package]:
+    for line in set(MESSAGES[package]) - ON_RECORD:
         _, _, text = line.partition(": ")
         wrong += [f"{line}: {found!r}" for found in INTERNAL.findall(text)]
         wrong += [

@@ -428,7 +428,8 @@ class GraphMachine:
             is_skipped = limit is not None and self._limited[node] >= limit
             if not is_skipped and self._steps >= self.plan.max_steps:
                 self._todo.append((branch, node, cause))
-                reason = f"max_steps={self.plan.max_steps} steps were run before {node!r}"
+                # Reasons are on record, and replays compare them: their words do not change.
+                reason = f"max_steps={self.plan.max_steps} visits were made before {node!r}"
                 self._stop(Stopped("failed", "max_steps", reason))
                 return
         self._numbers[node] = number

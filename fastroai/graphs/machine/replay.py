@@ -54,7 +54,7 @@ class _Reader(NamedTuple):
         try:
             return writes_of(self.plan, node, output, written)
         except (ContractViolation, ConfigurationError) as error:
-            reason = f"the output of node {node!r} is not of its declared type: {error}"
+            reason = f"what node {node!r} gave is not what it declares: {error}"
             raise self.corrupt(reason) from error
 
     def writes_on_record(

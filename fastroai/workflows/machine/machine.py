@@ -292,7 +292,7 @@ class WorkflowMachine:
         contract = plan.flow.output
         wrong = self._fits(contract, flow.output) if self._fits is not None and contract is not None else ()
         if wrong:
-            reason = f"the output does not fit contract {contract!r} says: {'; '.join(wrong)}"
+            reason = f"the output is not what contract {contract!r} says: {'; '.join(wrong)}"
             self._fail(flow, Stopped("failed", "step_failed", reason, last, violations=tuple(wrong)))
         else:
             flow.status = "complete"
@@ -365,7 +365,8 @@ class WorkflowMachine:
             step_id = plan.step_id(step.id)
             self._entries[step_id] += 1
             needs = self._order(flow).needs[position]
-            why = "all steps that it needs have ended" if needs else "it needs no other step"
+            # Reasons are on record, and replays compare them: their words do not change.
+            why = "all that it needs is over" if needs else "it needs no other step"
             state = StepState("ready", self._entries[step_id], 0, 0, -1, why)
             if routed is not None and position == routed[0]:
                 state.routed_from, state.why = routed[1], routed[2]
