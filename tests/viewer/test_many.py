@@ -114,7 +114,10 @@ async def test_everybody_sees_a_run_of_many_steps_move_to_its_end(tmp_path: Path
     steps = {"waits": waits, **{f"s{number}": quick for number in range(STEPS - 1)}}
     dependencies = {f"s{number}": ["waits"] for number in range(STEPS - 1)}
     pipeline = Pipeline[Any, Any, int]("large", steps, dependencies, output_step="s0")
-    run = asyncio.ensure_future(pipeline.execute(run_id="large", store=SQLiteRunStore(tmp_path / "r.db")))
+    store = SQLiteRunStore(tmp_path / "r.db")
+    run = asyncio.ensure_future(pipeline.execute(run_id="large", store=store))
+    while not (await store.read("run:large")).values:  # a stream of a run that is not there would end
+        await asyncio.sleep(0.01)
     watching = asyncio.Semaphore(0)
 
     async def look(address: str) -> None:
