@@ -118,7 +118,10 @@ class TestBudgets:
         assert all(case.assertions for one in first.variants.values() for case in one.cases.values())
 
         again = await compare(both, CASES, budget=less, store=store, run_id="r", concurrency=1)
-        assert again.cost_usd == first.cost_usd  # the budget counts what the first call has spent
+        # The budget counts what the first call has spent. There can be room for a case that had none beside
+        # the one that was asked at the same time.
+        assert first.cost_usd <= again.cost_usd <= first.cost_usd + Decimal("0.000009")
+        assert again.cost_usd == len(server.ledger.entries) * Decimal("0.000009") <= Decimal("0.00025")
 
         last = await compare(both, CASES, budget=enough, store=store, run_id="r")
         assert (last.cost_usd, last.problems) == (40 * Decimal("0.000009"), [])
