@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from support.carried import Workers, application, workers_of
+from support.carried import Notes, Workers, application, workers_of
+from support.patience import PATIENCE
 
 from fastroai.distributed import Distributed
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(autouse=True)
+def notes(tmp_path: Path) -> None:
+    Notes.path = tmp_path / "notes"
+
+
+@pytest.fixture(autouse=True)
+async def in_time() -> AsyncIterator[None]:
+    async with asyncio.timeout(PATIENCE):
+        yield
+
+
+@pytest.fixture
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A place for runs and queues, on one machine and for many."""
-    if request.param == "sqlite":
+    """A place for runs and queues: for one machine, or for many where the parameter is "postgres"."""
+    if getattr(request, "param", "sqlite") == "sqlite":
         return str(tmp_path / "runs.db")
     dsn: str = request.getfixturevalue("postgres_dsn")
     return dsn

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -25,21 +24,6 @@ from fastroai.errors import RunStatusConflict
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """One machine is enough here, but where a test says otherwise."""
-    if getattr(request, "param", "sqlite") == "sqlite":
-        return str(tmp_path / "runs.db")
-    dsn: str = request.getfixturevalue("postgres_dsn")
-    return dsn
-
-
-@pytest.fixture(autouse=True)
-async def in_time() -> AsyncIterator[None]:
-    async with asyncio.timeout(PATIENCE):
-        yield
 
 
 async def test_a_run_that_kills_its_workers_is_set_aside_until_it_is_released(

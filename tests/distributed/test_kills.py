@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+from collections.abc import AsyncIterator
 
 import pytest
 from support.carried import Workers
 from support.carrying import (
     answer_questions,
-    check_account,
     check_all,
+    check_costs,
     kill_and_replace,
     start_all,
     until_ready,
@@ -27,6 +28,13 @@ TIMES = int(os.environ.get("FASTROAI_MACHINES", "1"))
 """Times as many runs, and kills, as in the suite: `make machines`."""
 
 
+@pytest.fixture(autouse=True)
+async def in_time() -> AsyncIterator[None]:
+    async with asyncio.timeout(PATIENCE * TIMES):
+        yield
+
+
+@pytest.mark.parametrize("url", ["sqlite", "postgres"], indirect=True)
 async def test_every_run_ends_right_whichever_worker_is_killed(
     url: str, app: Distributed, workers: Workers, model_server: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -38,7 +46,7 @@ async def test_every_run_ends_right_whichever_worker_is_killed(
     chance = random.Random(3)
     for _ in range(count):
         workers.begin()
-    async with asyncio.timeout(PATIENCE * TIMES), asyncio.TaskGroup() as tasks:
+    async with asyncio.TaskGroup() as tasks:
         await until_ready(app, count)
         # A process that is stopped keeps its locks on a file.
         stops = TIMES > 1 and not is_file
@@ -48,4 +56,4 @@ async def test_every_run_ends_right_whichever_worker_is_killed(
         await killing
         await check_all(runs)
         answering.cancel()
-    await check_account([handle for _, _, handle in runs], model_server)
+    await check_costs([handle for _, _, handle in runs], model_server)

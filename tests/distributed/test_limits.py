@@ -11,7 +11,6 @@ import pytest
 from support.accounting import listed_cost
 from support.carried import FAILURES, LIMIT_USD, Notes, application, workers_of
 from support.carrying import until_ready
-from support.patience import PATIENCE
 
 from fastroai.distributed import Distributed
 from fastroai.testing import Fault, ModelServer, Reply, Usage
@@ -31,7 +30,7 @@ async def app(
     model_server.rule(lambda request: "ill" in request.prompt, Reply("ill", fault=Fault.status(500)))
     model_server.rule(None, answer)
     with workers_of(postgres_dsn, name, tmp_path / "notes") as workers:
-        async with asyncio.timeout(PATIENCE), application(postgres_dsn, name) as app:
+        async with application(postgres_dsn, name) as app:
             for _ in range(WORKERS):
                 workers.begin("default", "two-at-once")
             await until_ready(app, WORKERS)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import psycopg
 import pytest
 from support.carried import Notes, application, workers_of
-from support.patience import PATIENCE
 from support.servers import own_postgres, restart_postgres
 
 pytestmark = pytest.mark.slow
@@ -26,12 +24,6 @@ def _connections(url: str) -> int:
         row = connection.execute(query).fetchone()
     assert row is not None
     return int(row[0])
-
-
-@pytest.fixture(autouse=True)
-async def in_time() -> AsyncIterator[None]:
-    async with asyncio.timeout(PATIENCE):
-        yield
 
 
 async def test_a_database_that_is_restarted_loses_no_run(name: str, tmp_path: Path) -> None:

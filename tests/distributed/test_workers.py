@@ -6,12 +6,10 @@ import asyncio
 import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 from support.carried import Notes, application, doors
-from support.patience import PATIENCE
 
 from fastroai import Budget, SpendLimit
 from fastroai.distributed import Client, Distributed, QueueOptions, RunStopped
@@ -29,23 +27,6 @@ from fastroai.store import RunHistory
 from fastroai.store.record.headers import read_header
 
 FAST: Any = {"every": 0.05, "graceful_timeout": 1.0}
-
-
-@pytest.fixture(autouse=True)
-def notes(tmp_path: Path) -> None:
-    Notes.path = tmp_path / "notes"
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    """One machine is enough here."""
-    return str(tmp_path / "runs.db")
-
-
-@pytest.fixture(autouse=True)
-async def in_time() -> Any:
-    async with asyncio.timeout(PATIENCE):
-        yield
 
 
 async def test_a_run_that_is_started_here_gives_what_execute_gives(app: Distributed) -> None:

@@ -225,3 +225,14 @@ async def open_account(server: ModelServer, budget: Budget | None = None) -> Asy
     """A run around what is inside, as a pipeline's is, so that its records outlive an exception."""
     async with Scope("pipeline", "test", parent=None, limits=limits_of(budget)) as scope:
         yield Account(server, scope)
+
+
+def check_account(records: Iterable[RequestRecord], server: ModelServer) -> None:
+    """Each request that the server billed is on record, to the token; or it is one that a kill cut off."""
+    unmeasured, served = 0, {entry.response_id: entry for entry in server.ledger.billed}
+    for record in records:
+        unmeasured += record.outcome == "unmeasured"
+        if record.outcome == "settled":
+            ours, theirs = record.tokens, served.pop(record.response_id).usage
+            assert (ours.input_tokens, ours.output_tokens) == (theirs.input_tokens, theirs.output_tokens)
+    assert len(served) <= unmeasured

@@ -11,17 +11,17 @@ import os
 import random
 import signal
 import socket
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
+from support.accounting import check_account
 from support.fork_server import UvicornProcess
 from support.patience import PATIENCE
 
-from fastroai.records import RequestRecord
 from fastroai.store import RunHistory, open_run_store
 from fastroai.testing import ModelServer, Reply, ServedRequest
 
@@ -169,13 +169,3 @@ def end_both(workers: list[Worker], runs: int, server: ModelServer) -> None:
     second.process.send_signal(signal.SIGTERM)
     second.process.wait(PATIENCE)
     second.begin()
-
-
-def check_account(records: Sequence[RequestRecord], server: ModelServer) -> None:
-    """Each request that the server billed is on record, to the token; or it is one that a kill cut off."""
-    served = {entry.response_id: entry for entry in server.ledger.billed}
-    for record in records:
-        if record.outcome == "settled":
-            ours, theirs = record.tokens, served.pop(record.response_id).usage
-            assert (ours.input_tokens, ours.output_tokens) == (theirs.input_tokens, theirs.output_tokens)
-    assert len(served) <= sum(record.outcome == "unmeasured" for record in records)
