@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from threading import Event, Lock, Thread
 from typing import Final, Literal, Protocol, TypeAlias
 
@@ -71,9 +72,7 @@ class _Shared:
     def add(self, run: RunProgress, display: Display) -> None:
         """Show a run on the display that is open already, otherwise on this one."""
         with self._lock:
-            taken = {one.label for one in self._runs}
-            if run.label in taken:
-                run.label += f" {_short(run.now().run_id)}"
+            run.label = self._free_label(run)
             self._runs.append(run)
             if self._display is None:
                 self._display, self._over, self._is_broken = display, Event(), False
@@ -87,6 +86,15 @@ class _Shared:
                     name="fastroai progress",
                     daemon=True,
                 ).start()
+
+    def _free_label(self, run: RunProgress) -> str:
+        """Return a label that no other run has: with the id of the run, or a number where they share one."""
+        taken, run_id = {one.label for one in self._runs}, run.now().run_id
+        if run.label not in taken:
+            return run.label
+        if all(one.now().run_id != run_id for one in self._runs):
+            return f"{run.label} {_short(run_id)}"
+        return next(label for number in count(2) if (label := f"{run.label} {number}") not in taken)
 
     def tell(self, run: RunProgress, event: RunEvent) -> None:
         """Tell the display an event of a run."""

@@ -72,6 +72,16 @@ async def test_runs_of_one_name_at_the_same_time_are_told_apart(capsys: pytest.C
     assert ended == ["desk: finished: 1/1 step; $0.00; TIME", "desk two: finished: 1/1 step; $0.00; TIME"]
 
 
+async def test_runs_that_share_an_id_are_numbered(capsys: pytest.CaptureFixture[str]) -> None:
+    async def together(ctx: StepContext) -> None:
+        inner = Pipeline("inner", {"a": think})
+        await asyncio.gather(*(inner.run(progress=True) for _ in range(3)))
+
+    await Pipeline("outer", {"together": step(together)}).run()
+    ended = [line.split(":")[0] for line in lines_of(capsys.readouterr().err) if ": finished: " in line]
+    assert sorted(ended) == ["inner", "inner 2", "inner 3"]
+
+
 async def test_a_log_says_now_and_then_how_far_a_long_run_is(capsys: pytest.CaptureFixture[str]) -> None:
     display = LogDisplay()
     one = Progress(run_id="r", name="rows", noun="row", done=3, failed=1, total=200, seconds=12, rate=0.5)
