@@ -86,7 +86,8 @@ class CircuitOpenError(FastroAIError):
 class UnpricedModelError(FastroAIError):
     """No price is known for a model where one is needed, as under a budget of money.
 
-    What to do: Add a price with `CostCalculator(prices=...)`, or pass `on_unpriced="allow"`.
+    What to do: Add a price with `CostCalculator(pricing_overrides=...)`, or set `on_unpriced="allow"` on the
+    budget.
     """
 
     def __init__(

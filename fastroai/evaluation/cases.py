@@ -140,7 +140,7 @@ class EvaluatorContext(Generic[InputsT, OutputT, MetadataT]):
     @property
     def span_tree(self) -> Any:
         """Raise `ConfigurationError`: spans of a task are not on record."""
-        expected = "a task that `Dataset.evaluate` of pydantic_evals runs, which records spans"
+        expected = "spans, which `compare` does not record; `Dataset.evaluate` of pydantic_evals does"
         raise ConfigurationError(f"span_tree of case {self.name!r}", ..., expected)
 
 

@@ -87,7 +87,10 @@ def answers_to(
 def last_asked(recorded: Memo, key: str) -> QuestionAsked:
     """Return a question as it was last asked. Raises `QuestionClosed` if the run has not asked it."""
     if (asked := recorded.last(("question", key), QuestionAsked)) is None:
-        raise QuestionClosed(question_ref(recorded.opened.run_id, key), "the run has not asked it")
+        raise QuestionClosed(
+            question_ref(recorded.opened.run_id, key),
+            "the run has not asked it; Inbox(store).list() has the open ones",
+        )
     return asked
 
 

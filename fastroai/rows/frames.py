@@ -83,7 +83,7 @@ def _installed() -> str:
         except ImportError:
             continue
         return name
-    raise MissingExtraError("frame()", "frames", "polars")
+    raise MissingExtraError("frame()", "frames", "pyarrow")
 
 
 def backend_of(rows: object) -> str | None:

@@ -331,7 +331,7 @@ class WorkflowRuns:
             if resolved_by not in (people := get_args(ResolvedBy)):
                 raise refuse(
                     "invalid_resolved_by",
-                    f"resolved_by is {resolved_by!r}; it must say who decided.",
+                    f"resolved_by is {resolved_by!r}; it takes one of the kinds, not a name.",
                     step_id,
                     *people,
                 )

@@ -5,14 +5,19 @@ A message that changes fails its row, because the row names the words of the rem
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import inspect
+import re
+import secrets
+import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from pydantic import AliasPath, BaseModel, Field
@@ -26,7 +31,6 @@ from fastroai import (
     BasePipeline,
     BaseStep,
     Budget,
-    ConfigurationError,
     CostCalculator,
     Edge,
     FastroAgent,
@@ -41,25 +45,25 @@ from fastroai import (
     SpendLimit,
     StepContext,
     Verdict,
-    Workflow,
-    budget_scope,
     compute,
     configure,
     contract,
     infer,
     parallel,
     refine,
-    spend,
     step,
 )
 from fastroai.cli.app import app
 from fastroai.expressions import Expression
 from fastroai.functions import debate, reset
 from fastroai.graphs import Ruling, Send
+from fastroai.store.record.headers import header_key
 from fastroai.testing import Fault, Reply
 from fastroai.tracing import set_redaction
 from fastroai.workflows.answers import ErrorAnswer
 from fastroai.workflows.driven_flows import WorkflowRuns
+from fastroai.workflows.server.install.text_files import check_writable
+from fastroai.workflows.server.user_files import sealing_key
 from fastroai.workflows.spec.reading import load_spec
 
 
@@ -71,6 +75,7 @@ class Row(NamedTuple):
     remedy: Callable[[], object]
 
 
+ROOT = Path(__file__).parents[2]
 ROWS: list[Row] = []
 
 
@@ -150,16 +155,22 @@ def accepted_inputs_have_one_name(accepts: Any) -> object:
 INSIDE = Agent(TestModel(), instructions="Be brief")
 
 
-@row("no value, because agent= has its own; set it on that agent", {"agent": INSIDE, "instructions": "x"}, {
-    "agent": INSIDE
-})
+@row(
+    "no value, because agent= has its own; set it on that agent",
+    {"agent": INSIDE, "instructions": "x"},
+    {"agent": INSIDE},
+)
 @row("'provider:model', or a PydanticAI Model", {"model": 3}, {"model": TestModel()})
-@row("microcents ($1 = 1,000,000), a whole number from 1; for dollars: budget=Budget(usd=...)", {
-    "model": TestModel(), "cost_budget": 0.5
-}, {"model": TestModel(), "budget": Budget(usd="0.5", on_unpriced="allow", on_unbounded="allow")})
-@row("cost_budget=5: expected no value, because budget= is given too", {
-    "model": TestModel(), "cost_budget": 5, "budget": Budget(requests=2)
-}, {"model": TestModel(), "budget": Budget(requests=2)})
+@row(
+    "microcents ($1 = 1,000,000), a whole number from 1; for dollars: budget=Budget(usd=...)",
+    {"model": TestModel(), "cost_budget": 0.5},
+    {"model": TestModel(), "budget": Budget(usd="0.5", on_unpriced="allow", on_unbounded="allow")},
+)
+@row(
+    "cost_budget=5: expected no value, because budget= is given too",
+    {"model": TestModel(), "cost_budget": 5, "budget": Budget(requests=2)},
+    {"model": TestModel(), "budget": Budget(requests=2)},
+)
 def an_agent_is_made(options: Any) -> object:
     return FastroAgent(**options).run("hi")
 
@@ -168,8 +179,8 @@ PRICES = {"input_per_mtok": 1, "output_per_mtok": 2}
 
 
 @row(
-    "add one: CostCalculator(pricing_overrides={'openai:gpt-new': {'input_per_mtok': ..., 'output_per_mtok': ...}}) "
-    "as cost_calculator= of the agent",
+    "add one: CostCalculator(pricing_overrides={'openai:gpt-new': {'input_per_mtok': ..., "
+    "'output_per_mtok': ...}}) as cost_calculator= of the agent",
     {"max_tokens": 10},
     {"max_tokens": 10, "cost_calculator": CostCalculator(pricing_overrides={"openai:gpt-new": PRICES})},
 )
@@ -207,13 +218,13 @@ def fails(deps: object) -> str:
     raise LookupError("no plan")
 
 
-@row("on_limit='wait' beside it", {"deadline": 60}, {"deadline": 60, "on_limit": "wait"})
+@row("on_limit='wait' as well", {"deadline": 60}, {"deadline": 60, "on_limit": "wait"})
 @row("a key: printable text of 1 to 200 characters", {"key": ""}, {"key": "support"})
 def a_spend_limit_is_declared(options: Any) -> object:
     return SpendLimit(usd=1, **options)
 
 
-@row("a SpendLimit(on_limit='wait') in the config of what runs", "call", "config")
+@row("a SpendLimit(on_limit='wait') where the pipeline or graph is declared", "call", "config")
 async def a_run_waits_for_money(where: str) -> None:
     limit = SpendLimit(usd=1, key="waits", on_limit="wait")
     config = PipelineConfig(budget=limit if where == "config" else None)
@@ -266,7 +277,11 @@ def a_send_has_inputs(inputs: Any) -> object:
     return Send("work", inputs)
 
 
-@row("an agent with output_type=Verdict", FastroAgent(TestModel()), FastroAgent(TestModel(), output_type=Verdict))
+@row(
+    "an agent with output_type=Verdict",
+    FastroAgent(TestModel()),
+    FastroAgent(TestModel(), output_type=Verdict),
+)
 @row("a function (context, output) -> Verdict", 3, lambda ctx, output: Verdict.accept())
 def an_agent_node_is_judged(judge: Any) -> object:
     return AgentNode(FastroAgent(TestModel()), "hi", judge=judge)
@@ -279,9 +294,10 @@ def a_verdict_says_why(more: Any) -> object:
 
 @row("which was not given in nodes={...}", {}, {"reply": said})
 def nodes_of_yaml_are_given(nodes: Any) -> object:
-    return Graph.from_yaml("name: g\nnodes: {first: {}, reply: {}}\nedges: [{source: first, target: reply}]", nodes={
-        "first": said, **nodes
-    })
+    return Graph.from_yaml(
+        "name: g\nnodes: {first: {}, reply: {}}\nedges: [{source: first, target: reply}]",
+        nodes={"first": said, **nodes},
+    )
 
 
 # --- typed functions ---
@@ -297,7 +313,9 @@ async def judge_text(text: str) -> bool:
     raise NotImplementedError
 
 
-@row("until: it calls judge_text, which asks a model, and until must not", "judge_text(name)", "len(name) < 9")
+@row(
+    "until: it calls judge_text, which asks a model, and until must not", "judge_text(name)", "len(name) < 9"
+)
 def a_refinement_ends_by_a_plain_condition(condition: str) -> object:
     until = {
         "judge_text(name)": lambda result: judge_text(result),
@@ -307,7 +325,11 @@ def a_refinement_ends_by_a_plain_condition(condition: str) -> object:
     return refine(until=until)(judge_text)
 
 
-@row("intent names the input {text}; leave it out: inputs are added by themselves", "Sum up {text}", "Sum up the text")
+@row(
+    "intent names the input {text}; leave it out: inputs are added by themselves",
+    "Sum up {text}",
+    "Sum up the text",
+)
 def an_intent_is_constant(intent: str) -> object:
     @infer(intent=intent, model=TestModel())
     async def shorten(text: str) -> str:
@@ -350,7 +372,7 @@ async def argue(topic: object, arguments: object) -> Named:
 
 
 @row("agents=[]: expected a list of at least one function", ([], ()), ([argue], ()))
-@row("expected a field of Named", ([argue], "nmae"), ([argue], "name"))
+@row("agree_on='nmae': expected a field of Named. Did you mean 'name'?", ([argue], "nmae"), ([argue], "name"))
 def people_debate(said: Any) -> object:
     return debate(said[0], "Who?", 2, agree_on=said[1])
 
@@ -402,6 +424,41 @@ async def old_runs_are_deleted(age: Any) -> None:
     await RunHistory(MemoryRunStore()).purge(age)
 
 
+@row("or choose another run_id", {"run_id": "r"}, {"run_id": "s"})
+@row("execute(..., on_existing='resume')", {"run_id": "r"}, {"run_id": "r", "on_existing": "resume"})
+async def an_id_is_taken(options: Any) -> None:
+    store, door = await asking()
+    await door.execute({}, store=store, **options)
+
+
+@row("Inbox(store).list() has the open ones", False, True)
+async def a_question_is_answered(is_listed: bool) -> None:
+    store, _ = await asking()
+    found = [question.id for question in await Inbox(store).list()] if is_listed else ["r:refund"]
+    await Inbox(store).answer(found[0], True)
+
+
+@row("RunHistory(store).delete('r', force=True) deletes this one", False, True)
+async def a_run_that_cannot_be_read_is_deleted(deletes: bool) -> None:
+    store, (_, door) = MemoryRunStore(), await asking()
+    await store.compare_and_set(header_key("r"), b"{", revision=0)
+    if deletes:
+        await RunHistory(store).delete("r", force=True)
+    await door.run({}, run_id="r", store=store, on_existing="resume")
+
+
+@row("give key= a column whose values differ", "id", "number")
+async def rows_have_keys(key: str) -> None:
+    @compute
+    def double(number: int) -> int:
+        return 2 * number
+
+    table = await double.map([{"id": 1, "number": 1}, {"id": 1, "number": 2}], key=key)
+    for one in table.records:
+        if one["error"]:
+            raise ValueError(one["error"])
+
+
 # --- the model server ---
 
 
@@ -412,7 +469,7 @@ def the_server_has_an_address(starts: bool) -> None:
         assert server.url
 
 
-@row("expected a datetime with a time zone", datetime(2030, 1, 1), datetime(2030, 1, 1, tzinfo=UTC))  # noqa: DTZ001
+@row("expected a datetime with a time zone", datetime(2030, 1, 1), datetime(2030, 1, 1, tzinfo=UTC))
 def a_server_says_when_to_come_again(after: datetime) -> object:
     return Fault.status(429, retry_after=after)
 
@@ -442,7 +499,9 @@ flows:
 """
 
 
-@row("does not give count what it takes: n", "id: a, function: count", "id: a, function: count, inputs: {n: 1}")
+@row(
+    "does not give count what it takes: n", "id: a, function: count", "id: a, function: count, inputs: {n: 1}"
+)
 @row(
     "has skip_reason without skip_if, which it needs",
     "id: a, intent: b, skip_reason: It is small",
@@ -453,7 +512,9 @@ flows:
     "id: a, intent: b, exit_criterion: result.ok",
     "id: a, intent: b, exit_criterion: result.ok, max_iterations: 2",
 )
-@row("count takes n", "id: a, function: count, inputs: {n: 1, m: 2}", "id: a, function: count, inputs: {n: 1}")
+@row(
+    "count takes n", "id: a, function: count, inputs: {n: 1, m: 2}", "id: a, function: count, inputs: {n: 1}"
+)
 @row(
     "type is 'text'; expected one of",
     "id: a, intent: b, output_schema: {type: text}",
@@ -481,7 +542,11 @@ async def driven(call: Callable[[WorkflowRuns, str], Any]) -> None:
 
 
 @row("is not an outcome of this gate", {"outcome": "yes"}, {"outcome": "approve"})
-@row("it must say who decided", {"outcome": "approve", "resolved_by": "Ada"}, {"outcome": "approve", "resolved_by": "human"})
+@row(
+    "it takes one of the kinds, not a name.",
+    {"outcome": "approve", "resolved_by": "Ada"},
+    {"outcome": "approve", "resolved_by": "human"},
+)
 def a_gate_is_decided(options: Any) -> object:
     return driven(lambda runs, flow: runs.gate_resolve(flow, "sure", **options))
 
@@ -526,7 +591,8 @@ async def right(question):
     return question
 
 async def tickets():
-    return await compare({"now": right}, [Case(name="a", inputs=1)], [lambda ctx: ctx.output == 1], progress=False)
+    cases = [Case(name="a", inputs=1)]
+    return await compare({"now": right}, cases, [lambda ctx: ctx.output == 1], progress=False)
 """
 
 
@@ -557,6 +623,43 @@ def spending_is_reported(since: str) -> object:
     return told("spend", "report", "--since", since, "--store", "runs.db")
 
 
+@row("There is no terminal to ask on; add --yes to confirm", (), ("--yes",))
+def a_run_is_deleted(options: tuple[str, ...]) -> object:
+    store = f"runs{len(options)}.db"
+    Pipeline[Any, Any]("p", {"say": said}).run_sync({}, run_id="r", store=store)
+    return told("runs", "delete", "r", "--store", store, *options)
+
+
+@row("an existing file, or the URL of Redis or PostgreSQL", "none.db", "some.db")
+def the_command_line_reads_a_store(store: str) -> object:
+    Pipeline[Any, Any]("p", {"say": said}).run_sync({}, store="some.db" if store == "none.db" else store)
+    return told("runs", "list", "--store", store)
+
+
+@row("random characters, and not 5: secrets.token_hex()", "short", secrets.token_hex())
+def a_server_of_workflows_has_a_key(key: str) -> object:
+    Path("key").write_text(key)
+    Path("key").chmod(0o600)
+    return sealing_key("flows.db", Path("key"))
+
+
+@row("a file that only its owner can read, and not of mode 644: chmod 600", 0o644, 0o600)
+def a_key_is_private(mode: int) -> object:
+    Path("key").write_text(secrets.token_hex())
+    Path("key").chmod(mode)
+    return sealing_key("flows.db", Path("key"))
+
+
+@row("it is read-only: chmod u+w", False, True)
+def a_file_is_installed(chmod: bool) -> None:
+    file = Path("AGENTS.md")
+    file.touch()
+    file.chmod(0o400)
+    if chmod:
+        subprocess.run(["chmod", "u+w", file], check=True)
+    check_writable(Path.cwd(), Path.cwd() / file)
+
+
 @pytest.mark.filterwarnings("ignore::fastroai.usage.UnpricedModelWarning")
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.name}: {row.words}")
 def test_the_remedy_of_a_message_works(row: Row) -> None:
@@ -572,3 +675,28 @@ def try_it(call: Callable[[], object]) -> None:
 
     if inspect.isawaitable(found := call()):
         asyncio.run(awaited(found))
+
+
+def test_the_extra_that_an_error_names_brings_the_package() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+
+    def packages(extra: str) -> set[str]:
+        found = {"starlette"} if extra == "web" else set[str]()  # FastAPI brings it
+        for needed in extras[extra]:
+            name, _, own = re.split(r"[<>=]", needed)[0].strip("]").partition("[")
+            found.add(name)
+            if name == project["name"]:
+                found |= {package for one in own.split(",") for package in packages(one)}
+        return found
+
+    named = list[tuple[str, str]]()
+    for file in (ROOT / "fastroai").rglob("*.py"):
+        for call in ast.walk(ast.parse(file.read_text())):
+            if isinstance(call, ast.Call) and ast.unparse(call.func).endswith("MissingExtraError"):
+                match call.args:
+                    case [_, ast.Constant(value=str(extra)), ast.Constant(value=str(text))]:
+                        named += [(extra, name) for name in re.split(" and |, ", text) if name[0] != "v"]
+    wrong = [(extra, name) for extra, name in named if name not in packages(extra)]
+    assert len(named) > 15
+    assert wrong == []

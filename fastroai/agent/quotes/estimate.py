@@ -107,7 +107,7 @@ class _Plan:
             least = candidate.tokens.least if self._is_sent_whole else 1
             costs.append((candidate.least_usd(least), least, candidate))
             if not candidate.priced:
-                return _ZERO, f"no price is known for {candidate.name}"
+                return _ZERO, candidate.why_unpriced
         usd, least, cheapest = min(costs, key=lambda cost: cost[0])
         tokens = f"{least:,} input and {self.first.shortest_answer} output tokens"
         return usd, f"1 request to {cheapest.name} of no less than {tokens}, at its lowest prices"
@@ -181,7 +181,7 @@ class _Plan:
     def _expected(self, usual: UsualCall | None) -> tuple[Decimal, list[str]]:
         candidate = self.asked[0]
         if not candidate.priced:
-            return _ZERO, [f"taken as nothing: no price is known for {candidate.name}"]
+            return _ZERO, [f"taken as nothing: {candidate.why_unpriced}"]
         return self._as_assumed(candidate) if usual is None else self._as_usual(candidate, usual)
 
     def _as_usual(self, candidate: Candidate, usual: UsualCall) -> tuple[Decimal, list[str]]:

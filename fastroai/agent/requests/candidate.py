@@ -81,10 +81,15 @@ class Candidate:
         return cost.cost_usd or Decimal(0)
 
     @property
+    def why_unpriced(self) -> str:
+        """Why its cost is not known, if it has no price."""
+        return f"no price is known for {self.name}; CostCalculator(pricing_overrides=...) adds one"
+
+    @property
     def why_unbounded(self) -> str:
         """Why the first request has no bound, if it has none."""
         if not self.priced:
-            return f"no price is known for {self.name}"
+            return self.why_unpriced
         return f"{self.name}: {self.bound.why}"
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Generic, TypeAlias, TypeVar, cast
 
-from fastroai.errors import BudgetExceeded, ConfigurationError
+from fastroai.errors import BudgetExceeded, ConfigurationError, nearest_hint
 from fastroai.functions.declaring.conditions import is_fault
 from fastroai.functions.errors import ConsensusFailure
 from fastroai.functions.several.members import run_members
@@ -178,5 +178,9 @@ def _field_of(output: object, name: str, default: object = _MISSING) -> Any:
         if value is _MISSING:
             if default is not _MISSING:
                 return default
-            raise ConfigurationError("the field to agree on", name, f"a field of {type(output).__name__}")
+            known = cast(
+                "Iterable[str]", output if isinstance(output, Mapping) else getattr(output, "__dict__", ())
+            )
+            expected = f"a field of {type(output).__name__}.{nearest_hint(name, known)}"
+            raise ConfigurationError("agree_on", name, expected)
     return value

@@ -107,7 +107,7 @@ class RequestCost:
         `override` names the override that matches the model, if that has no prices of its own.
         """
         if self.contradiction is not None:
-            return f"the usage that {model!r} reported contradicts itself ({self.contradiction})"
+            return f"the usage that {model!r} reported contradicts itself ({self.contradiction}); {_SEE_BILL}"
         if self.unpriced_units:
             units = ", ".join(self.unpriced_units)
             reason = f"no price is known for part of the use of {model!r}: {units}"

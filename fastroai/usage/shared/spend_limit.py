@@ -339,7 +339,8 @@ def _deadline(deadline: object, on_limit: object) -> timedelta | None:
     if deadline is None:
         return None
     if on_limit != "wait":
-        raise ConfigurationError("deadline", deadline, "on_limit='wait' beside it, as it bounds that wait")
+        expected = "on_limit='wait' as well; deadline= limits how long a run waits"
+        raise ConfigurationError("deadline", deadline, expected)
     seconds = in_seconds(deadline)
     if not (_is_number(seconds) and 0 < seconds <= _LONGEST_DEADLINE):
         expected = f"a timedelta, or seconds, above 0 and at most {_LONGEST_DEADLINE / 86_400:,.0f} days"

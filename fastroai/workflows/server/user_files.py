@@ -73,7 +73,7 @@ def _home() -> Path:
     try:
         from platformdirs import user_data_path
     except ImportError as error:
-        raise MissingExtraError("the user's own store of flows", "workflows", "platformdirs") from error
+        raise MissingExtraError("the default store of flows", "workflows", "platformdirs") from error
     folder = user_data_path("fastroai", appauthor=False)
     try:
         folder.mkdir(mode=_FOLDER, parents=True, exist_ok=True)
@@ -104,6 +104,6 @@ def _kept_in(file: Path) -> str:
 
 def _checked(key: str, option: str, where: str) -> str:
     if len(key) < _SHORTEST_KEY:
-        expected = f"at least {_SHORTEST_KEY} random characters, and not {len(key)}"
+        expected = f"at least {_SHORTEST_KEY} random characters, and not {len(key)}: secrets.token_hex()"
         raise ConfigurationError(option, where, expected)
     return key

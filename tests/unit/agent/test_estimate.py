@@ -406,7 +406,7 @@ async def test_a_wrapper_of_the_users_own_may_send_any_number_of_requests() -> N
     [
         (
             {"model": OpenAIResponsesModel("unheard-of", provider=OPENAI)},
-            "no price is known for unheard-of",
+            "no price is known for unheard-of; CostCalculator(pricing_overrides=...) adds one",
         ),
         (
             {"model": OpenAIResponsesModel("gpt-4o-search-preview", provider=OPENAI)},
@@ -524,8 +524,12 @@ async def test_an_output_that_may_be_nothing_may_take_no_token() -> None:
 async def test_a_model_without_a_price_costs_nothing_at_least() -> None:
     quote = await once(model=OpenAIResponsesModel("unheard-of", provider=OPENAI)).estimate("hi")
     assert (quote.lower_usd, quote.expected_usd) == (0, 0)
-    assert quote.lower_reasons == ("no price is known for unheard-of",)
-    assert quote.expected_reasons == ("taken as nothing: no price is known for unheard-of",)
+    assert quote.lower_reasons == (
+        "no price is known for unheard-of; CostCalculator(pricing_overrides=...) adds one",
+    )
+    assert quote.expected_reasons == (
+        "taken as nothing: no price is known for unheard-of; CostCalculator(pricing_overrides=...) adds one",
+    )
 
 
 # --- expected ---

@@ -102,7 +102,7 @@ async def test_agreement_is_on_fields_or_on_the_whole(agree_on: Any, rounds: int
 @in_virtual_time
 async def test_a_field_that_arguments_lack_is_told_after_the_first_round() -> None:
     agents = Agents()
-    with pytest.raises(ConfigurationError, match=r"the field to agree on='vot'"):
+    with pytest.raises(ConfigurationError, match=r"agree_on='vot'"):
         await debate([agents.saying(Position("yes"))], "topic", 3, agree_on="vot")
     assert len(agents.heard) == 1
 

@@ -49,7 +49,7 @@ def check_writable(root: Path, path: Path) -> None:
     """
     _refuse_links(root, path)
     if path.exists() and not path.stat().st_mode & stat.S_IWUSR:
-        raise ConfigurationError("file", str(path), "a file that can be written; it is read-only")
+        raise ConfigurationError("file", str(path), "a file that can be written; it is read-only: chmod u+w")
     folder = path.parent
     while not folder.exists():
         folder = folder.parent
