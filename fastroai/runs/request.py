@@ -155,7 +155,8 @@ class RunRequest(Generic[DepsT]):
         if any(limit.on_limit == "wait" for limit in waiting):
             expected = (
                 "a SpendLimit(on_limit='wait') where the pipeline or graph is declared, or a step or agent "
-                "in it: limits of this call are not stored, so the process that wakes the run does not know them"
+                "in it: limits of this call are not stored, so the process that wakes the run does not know "
+                "them"
             )
             raise ConfigurationError("budget", ..., expected)
         on_changed = keeper.on_changed if self.on_changed is None else self.on_changed

@@ -180,7 +180,10 @@ def test_a_gate_that_is_resolved_takes_no_other_decision(gate: str) -> None:
 def test_nobody_else_can_resolve_a_gate(gate: str) -> None:
     done = fastroai("gate", "approve", gate, "--resolved-by", "nobody")
     assert done.exit_code != 0
-    assert "resolved_by is 'nobody'; it takes one of the kinds, not a name. Possible: human, agent, system." in done.stderr
+    assert (
+        "resolved_by is 'nobody'; it takes one of the kinds, not a name. Possible: human, agent, system."
+        in done.stderr
+    )
 
 
 def test_the_inbox_shows_and_answers_gates(gate: str) -> None:
