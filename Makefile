@@ -157,8 +157,9 @@ browser-check: docs ## look at every page of the docs in Chromium, with axe and 
 errors: $(VENV)/dev.stamp ## write tests/errors again, the messages of all errors, after a change of one
 	$(BIN)/python tests/support/error_texts.py
 
-pictures: $(VENV)/dev.stamp ## take the screenshots of the docs anew; needs Chromium
-	$(BIN)/python docs/pictures.py
+pictures: $(VENV)/dev.stamp ## take the pictures of the docs anew; needs Chromium, and installs JupyterLab
+	@test -x $(VENV)/jupyter/bin/jupyter-lab || { $(PYTHON) -m venv $(VENV)/jupyter && $(VENV)/jupyter/bin/python -m pip --quiet install jupyterlab; }
+	JUPYTER=$(VENV)/jupyter/bin/jupyter $(BIN)/python docs/pictures.py
 
 bench: $(VENV)/dev.stamp ## the benchmarks, each beside its bare alternative
 	$(BIN)/python -m benchmarks

@@ -1,4 +1,4 @@
-"""Take the screenshots of the docs: of runs of the demo and of Learn (`make pictures`). It needs Chromium."""
+"""Take the pictures of the docs: viewer, terminal and notebook (`make pictures`). It needs Chromium."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from tempfile import TemporaryDirectory
 from time import sleep
 from typing import Final
 
+import notebook_picture
+import terminal_picture
 import uvicorn
 from page_scripts import Script, blocks_of
 from playwright.sync_api import Browser, sync_playwright
@@ -23,6 +25,7 @@ from fastroai.testing import ModelServer
 from fastroai.viewer import viewer
 
 ROOT: Final = Path(__file__).parents[1]
+PICTURES: Final = ROOT / "docs" / "images"
 STORE: Final = ROOT / "out" / "demo" / "runs.db"
 DEMO: Final = {
     "viewer-runs": "/runs",
@@ -39,7 +42,7 @@ _TOKEN: Final = "only-for-these-pictures"
 
 
 def main() -> None:
-    """Run the demo and the pages, and take a picture of each page of the viewer."""
+    """Run the demo and the pages, and take the pictures."""
     subprocess.run([sys.executable, "-m", "demo"], cwd=ROOT / "examples", check=True)
     chromium = environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
     with TemporaryDirectory() as folder:
@@ -50,7 +53,10 @@ def main() -> None:
             take(browser, STORE, DEMO)
             for name, (_, _, store, path, height) in LEARN.items():
                 take(browser, Path(folder, name, store), {name: path}, height)
+            notebook_picture.take(browser, PICTURES)
             browser.close()
+    screen = terminal_picture.shown([sys.executable, "support_desk"], ROOT / "examples", rows=20, part=0.6)
+    (PICTURES / "terminal.svg").write_text(terminal_picture.as_svg(screen, "python support_desk"))
 
 
 def run(page: Path, blocks: int, folder: Path) -> None:
@@ -72,7 +78,7 @@ def take(browser: Browser, store: Path, pictures: dict[str, str], height: int = 
         for name, path in pictures.items():
             page.goto(address + path)
             page.wait_for_load_state("load")
-            page.screenshot(path=ROOT / "docs" / "images" / f"{name}.png")
+            page.screenshot(path=PICTURES / f"{name}.png")
         page.close()
 
 

@@ -23,6 +23,9 @@ _MOST_PLAIN: Final = 20_000
 
 _HIDDEN: Final = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f{BIDIRECTIONAL}\ud800-\udfff]")
 
+_DOLLARS: Final = re.compile(r"<svg.*?</svg>|<[^>]*>|\$", re.DOTALL)
+"""What has no dollar sign that a notebook could read, or is one."""
+
 
 def escaped(text: str, most: int = MOST_TEXT) -> str:
     """Return text for HTML, at most `most` characters of it. Hidden characters are replaced."""
@@ -49,9 +52,13 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, texts: int = 
 
 
 def page(body: str, text: str) -> dict[str, str]:
-    """Return HTML, and text for programs without it, as a notebook displays them (`_repr_mimebundle_`)."""
+    """Return HTML, and text for programs without it, as a notebook displays them (`_repr_mimebundle_`).
+
+    Each dollar sign is an element of its own: notebooks take a text between two of them for a formula.
+    """
     most = text if len(text) <= _MOST_PLAIN else f"{text[:_MOST_PLAIN]}…"
+    apart = _DOLLARS.sub(lambda found: "<span>$</span>" if found[0] == "$" else found[0], body)
     return {
-        "text/html": f'<div class="fastroai-page"><style>{STYLE}</style>{body}</div>',
+        "text/html": f'<div class="fastroai-page"><style>{STYLE}</style>{apart}</div>',
         "text/plain": plain(most),
     }

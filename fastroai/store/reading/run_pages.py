@@ -140,11 +140,14 @@ class _Page:
         bars = "".join(map(_rectangle, self._scale.rectangles(row)))
         indent = _INDENT * min(row.depth, _DEEPEST)
         kind = "" if row.kind == "step" else f" <small>{row.kind}</small>"
-        line = (
-            f'<span style="padding-left: {indent}px">{escaped(row.name, 60)}{kind}</span>'
-            f'<svg viewBox="0 0 {WIDTH:.0f} 20" preserveAspectRatio="none" role="img">{bars}</svg>'
-            f'<span class="state">{escaped(row.status)}</span><span class="number">{self._took(row)}</span>'
-            f'<span class="number">{escaped(_cost(row.usage))}</span>'
+        line = "\n".join(  # words stay apart where the styles of a notebook that is not trusted are left out
+            (
+                f'<span style="padding-left: {indent}px">{escaped(row.name, 60)}{kind}</span>',
+                f'<svg viewBox="0 0 {WIDTH:.0f} 20" preserveAspectRatio="none" role="img">{bars}</svg>',
+                f'<span class="state">{escaped(row.status)}</span>',
+                f'<span class="number">{self._took(row)}</span>',
+                f'<span class="number">{escaped(_cost(row.usage))}</span>',
+            )
         )
         inside = "".join(self._inside(row))
         return f'<details class="{row.status.split()[0]}"><summary>{line}</summary>{inside}</details>'

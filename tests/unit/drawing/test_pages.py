@@ -49,3 +49,10 @@ def test_the_style_sheet_has_each_colour_in_both_themes_and_touches_nothing_else
     assert themes[0] == themes[2] != themes[1] == themes[3]
     for selector in re.findall(r"^([^\n{@]+)\{", STYLE.replace("\n  ", " "), re.MULTILINE):
         assert ".fastroai-page" in selector or ".fastroai-drawing" in selector, selector
+
+
+def test_no_text_is_between_two_dollar_signs() -> None:
+    """Notebooks would take it for a formula. In drawings and attributes nothing is one."""
+    drawn = '<svg><text>$1 and $2</text></svg><p title="$3">'
+    shown = page(f"{drawn}$1 to $2</p>", "")["text/html"]
+    assert shown.endswith(f"{drawn}<span>$</span>1 to <span>$</span>2</p></div>")
