@@ -71,14 +71,6 @@ async def trace_of(pipeline: Pipeline[Any, Any], store: MemoryRunStore) -> RunTr
     return await store.trace("r1")
 
 
-@pytest.mark.parametrize("limit", [None, 1, 2])
-async def test_a_run_replays_as_it_was(limit: int | None) -> None:
-    pipeline = pipeline_of(DIAMOND, limit=limit)
-    trace = await trace_of(pipeline, MemoryRunStore())
-    assert trace.status == "finished"
-    assert trace.replay(pipeline) is None
-
-
 async def test_a_step_that_fails_while_the_output_of_another_is_stored_replays_as_it_was() -> None:
     class Slow(MemoryRunStore):
         async def append(self, key: str, values: Sequence[bytes], *, revision: int) -> None:
@@ -112,20 +104,6 @@ async def test_a_step_that_fails_while_the_output_of_another_is_stored_replays_a
     assert third.cause == "it needs no other step; it waited for a place until 'good' ended"
     fourth = next(attempt for attempt in trace.attempts if attempt.step == "fourth")
     assert fourth.cause == "it needs no other step; it waited for a place until 'bad' ended"
-    assert trace.replay(pipeline) is None
-
-
-async def test_a_run_that_a_step_stopped_replays_as_it_was() -> None:
-    pipeline = pipeline_of(DIAMOND, failing={"b": ValueError("no")})
-    trace = await trace_of(pipeline, MemoryRunStore())
-    assert trace.status == "failed"
-    assert trace.replay(pipeline) is None
-
-
-async def test_a_run_with_steps_that_may_fail_replays_as_it_was() -> None:
-    pipeline = pipeline_of(DIAMOND, failing={"b": ValueError("no")}, exempt=("b",))
-    trace = await trace_of(pipeline, MemoryRunStore())
-    assert [skip.cause for skip in trace.steps if skip.status == "skipped"] == ["it needs 'b', which failed"]
     assert trace.replay(pipeline) is None
 
 
