@@ -426,7 +426,6 @@ def test_an_interrupt_while_steps_are_being_cancelled_is_not_lost(why: str) -> N
 
     with pytest.raises(SystemExit, match="3"), asyncio.Runner() as runner:
         runner.run(main())
-    gc.collect()  # what asyncio says of the task, whose exception nobody asks for, it says here
 
 
 async def test_a_worker_that_somebody_cancels_from_outside_cancels_the_run() -> None:
