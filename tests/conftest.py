@@ -8,7 +8,7 @@ import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from support.event_loops import ClosedLoops, watch_event_loops
@@ -35,6 +35,7 @@ from fastroai.store.reading.trace import RunTrace
 from fastroai.store.record.entries import entry_in_store, entry_to_store, located
 from fastroai.store.record.log import Log
 from fastroai.store.record.values import value_to_json
+from fastroai.usage.bounding import bounds
 from fastroai.usage.bounding.known_inputs import KnownInputs
 
 __all__ = ["postgres_dsn", "redis_url"]
@@ -82,19 +83,16 @@ def interrupts() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.fixture(autouse=True)
-def nothing_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a test's providers reported for inputs bounds no request of another test."""
-    monkeypatch.setattr("fastroai.usage.bounding.bounds.KNOWN_INPUTS", KnownInputs())
-
-
 class RecordedMachine(PipelineMachine):
     """Keeps what it was told, and what it decided."""
+
+    made: ClassVar[list[RecordedMachine]] = []
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.options = {**options, "part": NOWHERE}
         self.journal: list[tuple[Told, list[Decision]]] = []
+        self.made.append(self)
 
     def handle(self, fact: Told) -> list[Decision]:
         decisions = super().handle(fact)
@@ -102,59 +100,86 @@ class RecordedMachine(PipelineMachine):
         return decisions
 
 
+class RecordedAccount(Account):
+    __slots__ = ()
+    opened: ClassVar[list[Account]] = []
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.opened.append(self)
+
+
+class ShadowedPipeline(PipelineRun):
+    def __init__(self, setup: PipelineSetup, opened: OpenRun, request: Any) -> None:
+        super().__init__(setup, opened, request)
+        note_log(setup, opened)
+
+
+class ShadowedGraph(GraphRun):
+    def __init__(self, setup: GraphSetup, opened: OpenRun, *rest: Any, **options: Any) -> None:
+        super().__init__(setup, opened, *rest, **options)
+        note_log(setup, opened)
+
+
+LOGS: list[tuple[PipelineSetup | GraphSetup, Log]] = []
+"""Those of the runs of a test that no store keeps."""
+
+
+def note_log(setup: PipelineSetup | GraphSetup, opened: OpenRun) -> None:
+    if opened.kept is None and opened.log.scope is opened.scope:
+        LOGS.append((setup, opened.log))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def watched() -> Iterator[None]:
+    """The machines, budgets and logs of runs are noted: once for all tests, of which there are thousands."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fastroai.pipelines.setup.PipelineMachine", RecordedMachine)
+        patch.setattr("fastroai.pipelines.pipeline.PipelineRun", ShadowedPipeline)
+        patch.setattr("fastroai.graphs.execution.GraphRun", ShadowedGraph)
+        patch.setattr("fastroai.runtime.scope.Account", RecordedAccount)
+        yield
+
+
 @pytest.fixture(autouse=True)
-def live_runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[RecordedMachine]]:
-    """The state machines of a test's pipeline runs, each of which must decide the same again."""
-    machines: list[RecordedMachine] = []
-
-    class Recorded(RecordedMachine):
-        def __init__(self, *args: Any, **options: Any) -> None:
-            super().__init__(*args, **options)
-            machines.append(self)
-
-    monkeypatch.setattr("fastroai.pipelines.setup.PipelineMachine", Recorded)
-    yield machines
-    for machine in machines:
-        assert_replays(machine)
-    machines.clear()  # pytest keeps the list longer than the test, and facts keep their scopes
-
-
-@pytest.fixture(autouse=True)
-def shadow_logs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Each run that no store keeps gets a log all the same, which reads and replays as it was."""
-    runs: list[tuple[PipelineSetup | GraphSetup, Log]] = []
-
-    def note(setup: PipelineSetup | GraphSetup, opened: OpenRun) -> None:
-        if opened.kept is None and opened.log.scope is opened.scope:
-            runs.append((setup, opened.log))
-
-    class ShadowedPipeline(PipelineRun):
-        def __init__(self, setup: PipelineSetup, opened: OpenRun, request: Any) -> None:
-            super().__init__(setup, opened, request)
-            note(setup, opened)
-
-    class ShadowedGraph(GraphRun):
-        def __init__(self, setup: GraphSetup, opened: OpenRun, *rest: Any, **options: Any) -> None:
-            super().__init__(setup, opened, *rest, **options)
-            note(setup, opened)
-
-    monkeypatch.setattr("fastroai.pipelines.pipeline.PipelineRun", ShadowedPipeline)
-    monkeypatch.setattr("fastroai.graphs.execution.GraphRun", ShadowedGraph)
+def whole(watched: None) -> Iterator[None]:
+    """The runs of a test can be replayed, and nothing is left of it in budgets and bounds."""
+    bounds.KNOWN_INPUTS = KnownInputs()  # what its providers reported bounds no request of another test
+    for noted in (RecordedMachine.made, RecordedAccount.opened, LOGS):
+        noted.clear()  # and keeps no scope alive
     yield
-    for setup, log in runs:
-        facts = log.facts()
-        stored = [entry_to_store(fact) for fact in facts]
-        shadow = [entry_in_store(log.scope.run_id, at, one) for at, one in enumerate(stored, 1)]
-        # As bytes: not every number is equal to itself.
-        assert [entry_to_store(fact) for fact in located(shadow)] == stored, "the log reads otherwise"
-        assert sum(isinstance(fact, RunFinished) for fact in facts) <= 1, "a run ends once"
-        if isinstance(setup, PipelineSetup):
-            divergence = first_divergence(_orchestration(setup), RunTrace(shadow))
-        elif _could_be_stored(setup, log):
-            divergence = divergence_of_graph(setup, RunTrace(shadow))
-        else:
-            continue
-        assert divergence is None, f"{divergence} in {[fact.kind for fact in facts]}"
+    for account in RecordedAccount.opened:
+        assert_is_idle(account)
+    for setup, log in LOGS:
+        assert_reads_and_replays(setup, log)
+    for machine in RecordedMachine.made:
+        assert_replays(machine)
+    for noted in (RecordedMachine.made, RecordedAccount.opened, LOGS):
+        noted.clear()
+
+
+def assert_is_idle(account: Account) -> None:
+    """In the end nothing is reserved of a budget, and nobody waits for it."""
+    assert account.ledger.is_idle, f"the budget of {account.path} still holds something"
+    reserved = account.reserved_usd, account.reserved_tokens, account.reserved_requests
+    assert not any(reserved), f"reserved of {account.path}: {reserved}"
+
+
+def assert_reads_and_replays(setup: PipelineSetup | GraphSetup, log: Log) -> None:
+    """A run that no store keeps has a log all the same, which reads and replays as it was."""
+    facts = log.facts()
+    stored = [entry_to_store(fact) for fact in facts]
+    shadow = [entry_in_store(log.scope.run_id, at, one) for at, one in enumerate(stored, 1)]
+    # As bytes: not every number is equal to itself.
+    assert [entry_to_store(fact) for fact in located(shadow)] == stored, "the log reads otherwise"
+    assert sum(isinstance(fact, RunFinished) for fact in facts) <= 1, "a run ends once"
+    if isinstance(setup, PipelineSetup):
+        divergence = first_divergence(_orchestration(setup), RunTrace(shadow))
+    elif _could_be_stored(setup, log):
+        divergence = divergence_of_graph(setup, RunTrace(shadow))
+    else:
+        return
+    assert divergence is None, f"{divergence} in {[fact.kind for fact in facts]}"
 
 
 def _could_be_stored(setup: GraphSetup, log: Log) -> bool:
@@ -182,26 +207,6 @@ def _orchestration(setup: PipelineSetup) -> Orchestration:
         if isinstance(one, NestedStep) and isinstance(one.inner, Orchestrated)
     }
     return Orchestration(setup=setup, nested=nested)
-
-
-@pytest.fixture(autouse=True)
-def accounts(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Account]]:
-    """The budgets of a test: in the end nothing is reserved of any, and nobody waits for it."""
-    opened: list[Account] = []
-
-    class RecordedAccount(Account):
-        __slots__ = ()
-
-        def __init__(self, *args: Any) -> None:
-            super().__init__(*args)
-            opened.append(self)
-
-    monkeypatch.setattr("fastroai.runtime.scope.Account", RecordedAccount)
-    yield opened
-    for account in opened:
-        assert account.ledger.is_idle, f"the budget of {account.path} still holds something"
-        reserved = account.reserved_usd, account.reserved_tokens, account.reserved_requests
-        assert not any(reserved), f"reserved of {account.path}: {reserved}"
 
 
 def assert_replays(machine: RecordedMachine) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -13,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.carried_doors import CarriedDoor
+from support.fork_server import Program
+from support.patience import PATIENCE
 
 from fastroai.distributed import Distributed, QueueOptions
 from fastroai.errors import ConfigurationError, RunExists, RunInProgress, RunStatusConflict
@@ -32,9 +34,6 @@ from fastroai.pipelines import (
     step,
 )
 from fastroai.store import RunHistory, SQLiteRunStore
-
-PATIENCE = 300
-"""Seconds, as in `support.patience`, which this file cannot import where it runs as a program."""
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "run-methods.md"
 
@@ -413,11 +412,9 @@ async def cancel_from_another_process(desk: Desk) -> None:
         facts = [fact async for _, fact in door.follow("r", store=desk.store)]
         assert isinstance(facts[-1], RunFinished)
         assert facts[-1].status == "cancelled"
-        assert await asyncio.wait_for(other.wait(), PATIENCE) == 0
+        assert await asyncio.to_thread(other.end) == (0, "", "")
     finally:
-        if other.returncode is None:
-            other.kill()
-            await other.wait()
+        other.kill()
 
 
 async def get_state(desk: Desk) -> None:
@@ -455,7 +452,7 @@ async def follow(desk: Desk) -> None:
 
 async def recover(desk: Desk) -> None:
     other = await in_another_process(desk, "die")
-    assert await asyncio.wait_for(other.wait(), PATIENCE) == 9
+    assert await asyncio.to_thread(other.end) == (9, "", "")
     door = desk.door
     assert (await door.get_state("r", store=desk.store)).status == "interrupted"
     untouched = Desk(desk.kind, desk.place, desk.store)
@@ -619,8 +616,6 @@ CARRIED = (
     [(door, power) for door in DOORS for power in CARRIED if door not in ROUTERS or power in CARRIED[1:4]],
 )
 async def test_the_power_works_on_runs_that_a_worker_carries(door: str, power: str, tmp_path: Path) -> None:
-    from support.carried_doors import CarriedDoor  # which a program cannot import
-
     place = str(tmp_path / "runs.db")
     async with Distributed(place, name="front-doors") as app, AsyncExitStack() as stack:
         carried = list[CarriedDoor]()
@@ -647,13 +642,10 @@ def test_the_reference_has_the_methods_that_are_tried_here() -> None:
 # --- runs of other processes ---
 
 
-async def in_another_process(desk: Desk, does: str) -> asyncio.subprocess.Process:
+async def in_another_process(desk: Desk, does: str) -> Program:
     """The same desk there, with a run `r` whose second step has started, and waits or dies."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, __file__, desk.kind, desk.place, does, stdout=subprocess.PIPE
-    )
-    assert process.stdout is not None
-    assert await asyncio.wait_for(process.stdout.readline(), PATIENCE) == b"arrived\n"
+    process = Program(__file__, desk.kind, desk.place, does)
+    assert await asyncio.to_thread(process.stdout.readline) == "arrived\n"
     return process
 
 

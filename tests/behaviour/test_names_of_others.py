@@ -6,10 +6,7 @@ For agents, see `agent/test_names_of_others.py`.
 from __future__ import annotations
 
 import json
-import logging
 import pickle
-from collections.abc import Mapping
-from decimal import Decimal
 from typing import Any, TypedDict
 
 import pydantic_ai
@@ -25,15 +22,13 @@ from fastroai import (
     FastroAgent,
     Graph,
     Pipeline,
-    PipelineConfig,
     StepContext,
     safe_tool,
     step,
 )
-from fastroai.errors import ConfigurationError, InputTypeError, StepExecutionError
+from fastroai.errors import ConfigurationError, InputTypeError
 from fastroai.graphs.result import GraphUsage
 from fastroai.pipelines import StepUsage
-from fastroai.store import MemoryRunStore
 from fastroai.testing import step_context
 from fastroai.tools import SafeToolset
 
@@ -77,26 +72,6 @@ async def test_types_may_be_left_out_from_the_right() -> None:
         assert (await kind("p", {"reply": Reply()}).execute({"text": "one"}, Deps())).ok
 
 
-async def test_a_result_says_how_its_run_ended_and_whether_it_was_resumed() -> None:
-    store = MemoryRunStore()
-    fails = [True]
-
-    @step
-    async def once(ctx: StepContext) -> str:
-        if fails.pop():
-            raise ValueError("the first time")
-        return "done"
-
-    pipeline = Pipeline("p", {"once": once})
-    with pytest.raises(StepExecutionError):
-        await pipeline.execute(run_id="r", store=store)
-    fails.append(False)
-    result = await pipeline.resume("r", store=store)
-    assert (result.status, result.was_resumed) == ("finished", True)
-    fails.append(False)
-    assert not (await pipeline.execute()).was_resumed
-
-
 async def test_a_result_is_dumped_as_json() -> None:
     dumped = (await router().execute({"text": "one"}, Deps())).model_dump()
     assert json.loads(json.dumps(dumped)) == dumped
@@ -104,53 +79,11 @@ async def test_a_result_is_dumped_as_json() -> None:
     assert dumped["usage"]["total"]["cost_usd"] == "0.00012"
 
 
-async def test_a_router_replays_its_runs() -> None:
-    trace = (await router().execute({"text": "one"}, Deps())).trace
-    assert router().replay(trace) is None
-    other = Router("other")
-    assert "a run of pipeline 'other'" in str(other.replay(trace))
-
-
-async def test_a_tracer_is_made_where_a_pipeline_asks_for_spans(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "fastroai.tracing")
-    steps: Mapping[str, Any] = {"reply": Reply()}
-    await Pipeline("p", steps, config=PipelineConfig(trace=True)).execute({"text": "one"}, Deps())
-    assert any("pipeline p: started" in line for line in caplog.messages)
-    assert any("step reply: ok" in line for line in caplog.messages)
-    caplog.clear()
-    await Pipeline("p", steps).execute({"text": "one"}, Deps())
-    assert not caplog.messages
-
-
 async def test_a_step_says_and_checks_the_type_of_an_input() -> None:
     async with step_context({"count": "many"}) as ctx:
         with pytest.raises(InputTypeError, match="count"):
             ctx.get_input("count", int)
         assert ctx.get_input("count", str) == "many"
-
-
-async def test_a_step_is_tested_by_itself() -> None:
-    async with step_context({"text": "one"}, Deps()) as ctx:
-        assert await Reply().execute(ctx) == "answer to one, Mia"
-        assert ctx.usage.cost_microcents == 120
-
-
-@pytest.mark.parametrize("option", ["on_step_failure", "on_retry"])
-async def test_hooks_take_nothing_the_event_or_the_exception(option: str) -> None:
-    told: list[object] = []
-
-    @step
-    async def fails(ctx: StepContext) -> None:
-        raise ConnectionRefusedError("not up")
-
-    def of_error(error: Exception) -> None:
-        told.append(str(error))
-
-    for hook in (of_error, lambda event: told.append(event.step_id), lambda: told.append(None)):
-        config = PipelineConfig(retries=1, retry_delay=0, **{option: hook})
-        with pytest.raises(StepExecutionError):
-            await Pipeline("p", {"fails": fails}, config=config).execute()
-    assert told == ["not up", "fails", None]
 
 
 # --- usage and prices ---
@@ -215,14 +148,6 @@ async def test_the_usage_of_graphs_adds_up() -> None:
     assert isinstance(both, GraphUsage)
     assert (both.cost_microcents, both.by_node["asks"].cost_microcents) == (120, 120)
     assert both.by_visit["asks", 1].request_count == 2
-
-
-def test_prices_may_be_positional() -> None:
-    calculator = CostCalculator({})
-    calculator.add_pricing_override("our-model", 2.0, Decimal(8))
-    assert calculator.calculate_cost("our-model", 1_000, 200) == 3_600
-    calculator.add_pricing_override("our-model", 2.0, 8.0, cache_read_per_mtok=1.0)
-    assert calculator.calculate_cost("our-model", 1_000, 200, 1_000) == 2_600
 
 
 @pytest.mark.parametrize(

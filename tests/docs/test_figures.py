@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +25,7 @@ def rows_of(page: str) -> list[list[str]]:
     ]
 
 
+@cache
 def benchmarks() -> set[str]:
     files = (ROOT / "benchmarks").glob("*.py")
     trees = {file.stem: ast.parse(file.read_text(encoding="utf-8")) for file in files}

@@ -25,6 +25,7 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -185,16 +186,6 @@ MODULES = sorted(
 )
 
 
-PACKAGES = sorted({".".join(module.split(".")[:2]) for module in MODULES})
-
-
-def docstrings_in(package: str) -> Iterator[tuple[str, str]]:
-    """Every docstring of a package, by the name of what it is of."""
-    for module in MODULES:
-        if f"{module}.".startswith(f"{package}."):
-            yield from docstrings_of(module)
-
-
 def docstrings_of(module: str) -> Iterator[tuple[str, str]]:
     """Every docstring of a module, by the name of what it is of."""
     source = inspect.getsource(importlib.import_module(module))
@@ -215,16 +206,10 @@ def examples_of(docstring: str) -> Iterator[str]:
 ALLOW_AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_the_examples_of_docstrings_are_python(package: str) -> None:
-    for name, docstring in docstrings_in(package):
+def test_the_examples_of_docstrings_are_python_and_do_not_render_as_prose() -> None:
+    for name, docstring in (one for module in MODULES for one in docstrings_of(module)):
         for example in examples_of(docstring):
             compile(example, name, "exec", flags=ALLOW_AWAIT)
-
-
-@pytest.mark.parametrize("package", PACKAGES)
-def test_no_docstring_has_an_example_that_renders_as_prose(package: str) -> None:
-    for name, docstring in docstrings_in(package):
         for paragraph in docstring.split("\n\n"):
             if paragraph.startswith(" ") or paragraph.isidentifier():
                 continue
@@ -285,21 +270,21 @@ def test_every_reference_is_a_name_that_can_be_imported() -> None:
             assert hasattr(importlib.import_module(home), name), f"{name_of(page)}: {reference}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
-    text = re.sub(r"^ *```.*?^ *```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
-    for link in re.findall(r"(?<!!)\[[^\]\n]*\]\(([^)\s]+)\)", text):
-        if link.startswith(("https://", "http://")):
-            continue
-        file, _, anchor = link.partition("#")
-        target = page.parent / file if file else page
-        if target.name == "changelog.md":  # which the build writes
-            continue
-        assert target.exists(), f"{name_of(page)} links to {link}"
-        if anchor:
-            assert anchor in anchors_of(target), f"{name_of(page)} links to {link}"
+def test_the_links_of_a_page_lead_somewhere() -> None:
+    wrong = list[str]()
+    for page in PAGES:
+        text = re.sub(r"^ *```.*?^ *```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+        for link in re.findall(r"(?<!!)\[[^\]\n]*\]\(([^)\s]+)\)", text):
+            file, _, anchor = link.partition("#")
+            target = page.parent / file if file else page
+            if link.startswith(("https://", "http://")) or target.name == "changelog.md":
+                continue  # the build writes the change log
+            if not target.exists() or (anchor and anchor not in anchors_of(target)):
+                wrong.append(f"{name_of(page)} links to {link}")
+    assert wrong == []
 
 
+@cache
 def anchors_of(page: Path) -> set[str]:
     """The ids that headings get, and those of the API reference."""
     text = page.read_text()
@@ -308,13 +293,14 @@ def anchors_of(page: Path) -> set[str]:
     return slugs | set(re.findall(r"^::: (\S+)", text, re.MULTILINE))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_what_a_page_includes_is_there(page: Path) -> None:
-    for file, section in re.findall(rf'^{INCLUDE} "([^":]+)(?::([^"]+))?"$', page.read_text(), re.MULTILINE):
-        source = (ROOT / file).read_text()
-        if section:
-            markers = re.findall(rf"{INCLUDE} \[(start|end):{section}\]", source)
-            assert markers == ["start", "end"], f"{name_of(page)} includes {file}:{section}"
+def test_what_a_page_includes_is_there() -> None:
+    included = re.compile(rf'^{INCLUDE} "([^":]+)(?::([^"]+))?"$', re.MULTILINE)
+    for page in PAGES:
+        for file, section in included.findall(page.read_text()):
+            source = (ROOT / file).read_text()
+            if section:
+                markers = re.findall(rf"{INCLUDE} \[(start|end):{section}\]", source)
+                assert markers == ["start", "end"], f"{name_of(page)} includes {file}:{section}"
 
 
 def test_a_guide_has_at_most_200_lines() -> None:
@@ -324,14 +310,15 @@ def test_a_guide_has_at_most_200_lines() -> None:
     assert not long, "split it by task, or move rules that few readers need to docs/reference"
 
 
-@pytest.mark.parametrize(
-    "page", sorted([*DOCS.glob("guides/*.md"), *DOCS.glob("migrating/*.md")]), ids=name_of
-)
-def test_code_of_a_guide_is_not_cut_off_beside_the_navigation(page: Path) -> None:
-    code = re.findall(
-        r"^ *```(?:python|console|yaml|json|javascript).*\n((?:.*\n)*?) *```$", page.read_text(), re.M
-    )
-    wide = [line for block in code for line in block.splitlines() if len(line) > 80 and INCLUDE not in line]
+def test_code_of_a_guide_is_not_cut_off_beside_the_navigation() -> None:
+    block = re.compile(r"^ *```(?:python|console|yaml|json|javascript).*\n((?:.*\n)*?) *```$", re.M)
+    wide = [
+        f"{name_of(page)}: {line}"
+        for page in (*DOCS.glob("guides/*.md"), *DOCS.glob("migrating/*.md"))
+        for code in block.findall(page.read_text())
+        for line in code.splitlines()
+        if len(line) > 80 and INCLUDE not in line
+    ]
     assert not wide, "at most 80 columns"
 
 
@@ -347,6 +334,6 @@ def test_the_tree_of_errors_is_that_of_the_module() -> None:
     assert tree in (DOCS / "reference/errors.md").read_text()
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=name_of)
-def test_every_example_appears_on_a_page(example: Path) -> None:
-    assert any(f"examples/{example.name}" in page.read_text() for page in PAGES)
+def test_every_example_appears_on_a_page() -> None:
+    text = "".join(page.read_text() for page in PAGES)
+    assert [example.name for example in EXAMPLES if f"examples/{example.name}" not in text] == []

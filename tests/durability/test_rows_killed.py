@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections import Counter
 from decimal import Decimal
 from pathlib import Path
@@ -12,6 +10,7 @@ from pathlib import Path
 import pytest
 from durability.row_worker import rows_for, target
 from support.accounting import listed_cost
+from support.fork_server import Program
 
 from fastroai.rows import RowTable
 from fastroai.store import SQLiteRunStore
@@ -24,11 +23,9 @@ CONCURRENCY = 8 if KILLS < 10 else 2
 WORKER = Path(__file__).with_name("row_worker.py")
 
 
-def work(kind: str, store: Path, server: ModelServer, seed: int) -> subprocess.CompletedProcess[str]:
+def work(kind: str, store: Path, server: ModelServer, seed: int) -> tuple[int, str, str]:
     """Map the rows in a process of its own, which is killed unless the seed is negative."""
-    numbers = map(str, (ROWS, CONCURRENCY, seed))
-    command = [sys.executable, str(WORKER), kind, str(store), server.openai_url, *numbers]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    return Program(WORKER, kind, store, server.openai_url, ROWS, CONCURRENCY, seed).end()
 
 
 KINDS = ["function", "pipeline"] if KILLS < 10 else ["function", "agent", "pipeline"]
@@ -42,12 +39,12 @@ async def test_killed_rows_go_on_and_cost_what_the_server_says(
     model_server.rule(None, Reply(text="fine", latency=0.005))
     store, killed = tmp_path / "rows.db", 0
     for seed in range(KILLS):
-        ended = work(kind, store, model_server, seed)
-        killed += ended.returncode == -9
-        assert ended.returncode in (-9, 0), ended.stderr
-    ended = work(kind, store, model_server, -1)
-    assert ended.returncode == 0, ended.stderr
-    count, cost, committed, ok, _ = ended.stdout.strip().split("\t")
+        code, _, err = work(kind, store, model_server, seed)
+        killed += code == -9
+        assert code in (-9, 0), err
+    code, out, err = work(kind, store, model_server, -1)
+    assert code == 0, err
+    count, cost, committed, ok, _ = out.strip().split("\t")
     assert (count, ok) == (str(ROWS), "True")
     assert killed >= KILLS * 3 // 4
 

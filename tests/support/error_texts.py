@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -34,6 +35,7 @@ _BASES: Final = ("Error", "Exception", "Warning")
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
+@cache
 def errors_of_the_code() -> dict[str, list[str]]:
     """Return the messages of each package: a line each, the module before."""
     found: dict[str, set[str]] = defaultdict(set)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import runpy
+import signal
 import socket
 import sys
 import traceback
@@ -62,6 +63,61 @@ def run_script(script: str, folder: Path) -> Done:
     code: int = process.exitcode
     process.close()
     return Done(code, out.read_text(encoding="utf-8"), err.read_text(encoding="utf-8"))
+
+
+class Program:
+    """Python with these arguments, `-m module …` or `file.py …`, and what tests use of `subprocess.Popen`."""
+
+    def __init__(
+        self, *arguments: object, folder: Path | None = None, environment: Mapping[str, str] | None = None
+    ) -> None:
+        (out, its_out), (err, its_err) = socket.socketpair(), socket.socketpair()
+        with out, its_out, err, its_err:
+            words = [str(argument) for argument in arguments]
+            given = words, folder or Path.cwd(), {**os.environ, **(environment or {})}, its_out, its_err
+            self._process = forks().Process(target=_run_program, args=given, daemon=True)
+            self._process.start()
+            self.stdout, self.stderr = out.makefile("r"), err.makefile("r")
+
+    def send_signal(self, number: int) -> None:
+        os.kill(self._process.pid, number)
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    @property
+    def returncode(self) -> int | None:
+        """Its exit code, `None` before its end."""
+        code: int | None = self._process.exitcode
+        return code
+
+    def end(self) -> tuple[int, str, str]:
+        """Wait for its end. Return the exit code, and what it has written that nobody has read."""
+        with self.stdout, self.stderr:
+            out, err = self.stdout.read(), self.stderr.read()
+        self._process.join(PATIENCE)
+        assert self.returncode is not None, f"the program does not end: {out}\n{err}"
+        return self.returncode, out, err
+
+
+def _run_program(
+    words: Sequence[str], folder: Path, environment: Mapping[str, str], out: socket.socket, err: socket.socket
+) -> None:
+    _take_over(folder, environment)
+    for number, end in ((1, out), (2, err)):
+        os.dup2(end.fileno(), number)
+        end.close()
+    sys.stdout, sys.stderr = open(1, "w"), open(2, "w", buffering=1)  # noqa: SIM115
+    try:
+        if words[0] == "-m":
+            sys.argv = list(words[1:])
+            runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+        else:
+            sys.argv = list(words)
+            runpy.run_path(words[0], run_name="__main__")
+    except KeyboardInterrupt:  # as Python ends by it
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
 
 
 class UvicornProcess:
@@ -152,11 +208,15 @@ def _run(path: Path, out: Path, err: Path, environment: Mapping[str, str]) -> No
 
 def _enter(folder: Path, environment: Mapping[str, str], *, out: Path, err: Path) -> None:
     """Take over what a new process would have."""
-    os.chdir(folder)
-    os.environ.clear()
-    os.environ.update(environment)
+    _take_over(folder, environment)
     for number, place in ((0, os.devnull), (1, out), (2, err)):
         opened = os.open(place, os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(opened, number)
         os.close(opened)
     sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w", buffering=1)  # noqa: SIM115
+
+
+def _take_over(folder: Path, environment: Mapping[str, str]) -> None:
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)

@@ -62,7 +62,7 @@ def scenarios() -> list[Scenario]:
     return [
         _scenario(file.stem, given)
         for file in sorted(FOLDER.glob("*.yaml"))
-        for given in yaml.safe_load(file.read_text())
+        for given in yaml.load(file.read_text(), yaml.CSafeLoader)
     ]
 
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import os
 import signal
-import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -22,6 +19,7 @@ from pydantic import AfterValidator, BaseModel
 from pydantic_ai.models import Model
 from support import doors
 from support.faulty_store import FaultyStore, Write
+from support.fork_server import Program
 from support.patience import PATIENCE
 from support.run_stores import run_stores
 from support.stored_runs import entries_of
@@ -916,29 +914,17 @@ asyncio.run(main())
 
 
 def run_program(folder: Path, *arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.removeprefix("paid\n").strip()
+    code, out, err = Program(*arguments, folder=folder).end()
+    assert code == 0, err
+    return out.removeprefix("paid\n").strip()
 
 
 def test_a_run_that_was_killed_goes_on_with_an_answer_from_the_command_line(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(PROGRAM)
-    with subprocess.Popen(
-        [sys.executable, "app.py", "begin"],
-        cwd=tmp_path,
-        env={**os.environ, "HANG": "1"},
-        stdout=subprocess.PIPE,
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"paid\n"
-        process.send_signal(signal.SIGKILL)
+    process = Program("app.py", "begin", folder=tmp_path, environment={"HANG": "1"})
+    assert process.stdout.readline() == "paid\n"
+    process.kill()
+    assert process.end()[0] == -signal.SIGKILL
     assert run_program(tmp_path, "app.py", "resume") == "None 1"
     review = ("-m", "fastroai.cli", "review")
     (asked,) = json.loads(run_program(tmp_path, *review, "list", "--store", "runs.db", "--json"))

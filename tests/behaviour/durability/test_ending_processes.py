@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import subprocess
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.fork_server import Program
 
 from fastroai import Pipeline, PipelineConfig, RunHistory, Service, SQLiteRunStore, StepContext, step
 from fastroai.pipelines import RunEvent, StepStarted
 
-PATIENCE = 300.0
 LEASE = 3600.0
 """Seconds: longer than the tests, which wait for no lease, and for no step to be cut off in time."""
 EVERY = 0.1
@@ -44,35 +43,17 @@ JOB = Pipeline(
 )
 
 
-class Process:
+class Process(Program):
     """A process that serves the runs of a folder."""
 
     def __init__(self, way: str, folder: Path) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, __file__, way, str(folder)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        super().__init__(__file__, way, folder)
 
     def wait_for(self, line: str) -> None:
-        assert self._process.stdout is not None
-        for read in self._process.stdout:
+        for read in self.stdout:
             if read == f"{line}\n":
                 return
         raise AssertionError(f"it ended: {self.end()}")
-
-    def signal(self, number: int) -> None:
-        self._process.send_signal(number)
-
-    def end(self) -> tuple[int, str, str]:
-        """Wait for the end. Return the exit code, and what was written on standard output and error."""
-        out, err = self._process.communicate(timeout=PATIENCE)
-        return self._process.returncode, out, err
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.communicate()
 
 
 @pytest.fixture
@@ -110,13 +91,13 @@ async def test_a_worker_that_is_killed_is_replaced_at_the_next_look_of_another(
     worker, another = Process("serve", tmp_path), Process("idle", tmp_path)
     worker.wait_for("first")
     another.wait_for("ready")
-    another.signal(signal.SIGUSR1)  # it begins to serve
+    another.send_signal(signal.SIGUSR1)  # it begins to serve
     another.wait_for("serving")
-    worker.signal(SIGKILL)
+    worker.send_signal(SIGKILL)
     await asyncio.to_thread(another.wait_for, "first")
     (tmp_path / "go on").touch()
     await asyncio.to_thread(another.wait_for, "second")
-    another.signal(SIGTERM)
+    another.send_signal(SIGTERM)
     code, _, err = await asyncio.to_thread(another.end)
     assert (code, err) == (128 + SIGTERM, "")
     assert await status_of(store) == "finished"
@@ -128,7 +109,7 @@ async def test_a_worker_lets_a_step_finish_at_sigterm_and_leaves_the_next_one(
 ) -> None:
     worker = Process("serve", tmp_path)
     worker.wait_for("first")
-    worker.signal(SIGTERM)
+    worker.send_signal(SIGTERM)
     await asyncio.to_thread(worker.wait_for, "ending")
     (tmp_path / "go on").touch()
     code, out, err = await asyncio.to_thread(worker.end)
@@ -154,10 +135,10 @@ async def test_a_process_that_is_told_to_end_hands_its_runs_over(
     """The second signal cuts off the step that the first one lets finish."""
     process = Process(way, tmp_path)
     await asyncio.to_thread(process.wait_for, "first")
-    process.signal(numbers[0])
+    process.send_signal(numbers[0])
     for number in numbers[1:]:
         await asyncio.to_thread(process.wait_for, "ending")
-        process.signal(number)
+        process.send_signal(number)
     ended, out, err = await asyncio.to_thread(process.end)
     assert await status_of(store) == "interrupted"
     assert (await RunHistory(store).summary("r")).lease_until is None  # it was given up, and not left behind

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -12,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.fork_server import Program
+from support.patience import PATIENCE
 
 from fastroai.errors import ConfigurationError, RunExists, RunInProgress, RunStatusConflict, RunTakenOver
 from fastroai.pipelines import ConversationState, ConversationStatus, Pipeline, StepContext, step
 from fastroai.store import RunHistory, SQLiteRunStore
 from fastroai.store.record.headers import encode_header, read_header
 
-PATIENCE = 300
 """Seconds, as in `support.patience`, which this file cannot import where it runs as a program."""
 
 
@@ -314,23 +314,18 @@ async def test_a_run_that_is_interrupted_can_be_replaced(desk: Desk) -> None:
 
 
 async def test_a_run_of_another_process_is_waited_for_or_interrupted(desk: Desk, tmp_path: Path) -> None:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, __file__, str(tmp_path / "runs.db"), stdout=subprocess.PIPE
-    )
+    process = Program(__file__, tmp_path / "runs.db")
     try:
-        assert process.stdout is not None
-        assert await asyncio.wait_for(process.stdout.readline(), PATIENCE) == b"arrived\n"
+        assert await asyncio.to_thread(process.stdout.readline) == "arrived\n"
         with pytest.raises(RunInProgress):
             await desk.pipeline.resume("r", store=desk.store)
         with pytest.raises(RunInProgress):
             await desk.pipeline.resume("r", store=desk.store, on_busy="enqueue", busy_timeout=0.2)
         result = await desk.pipeline.resume("r", store=desk.store, on_busy="interrupt")
         assert (result.output, desk.ran) == ("tea for Ada", ["book"])
-        assert await asyncio.wait_for(process.wait(), PATIENCE) == 0
+        assert await asyncio.to_thread(process.end) == (0, "", "")
     finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+        process.kill()
 
 
 async def _main(place: str) -> None:

@@ -79,26 +79,6 @@ async def test_a_flow_gives_back_what_its_body_returns() -> None:
     assert double.__name__ == "double"
 
 
-async def test_on_resume_calls_on_record_are_not_made_again() -> None:
-    calls = Calls()
-    one, two = calls.function("one"), calls.function("two")
-
-    @flow
-    async def both(text: str) -> str:
-        return await one(text) + await two(text)
-
-    store = MemoryRunStore()
-    with pytest.raises(RunStoreUnavailable):
-        await both.run("a", run_id=RUN, store=DyingStore(store, nth(CallEnded, 2)))
-    assert calls.made == ["one(a)", "two(a)"]
-    assert await both.resume(RUN, store=store) == "aa"
-    assert calls.made == ["one(a)", "two(a)", "two(a)"]
-    trace = await RunHistory(store).trace(RUN)
-    assert [one.function for one in trace.calls] == ["one", "two"]
-    assert {one.flow_id for one in trace.calls} == {RUN}
-    assert [one.output for one in trace.calls] == ["a", "a"]
-
-
 async def test_a_body_that_calls_otherwise_diverges_before_anything_is_called() -> None:
     calls = Calls()
     one, two = calls.function("one"), calls.function("two")
@@ -120,29 +100,6 @@ async def test_a_body_that_calls_otherwise_diverges_before_anything_is_called() 
     assert calls.made == []
     suffix = ""
     assert await both.resume(RUN, store=store) == "aa"
-
-
-async def test_a_failed_call_that_ended_the_flow_is_made_anew_and_others_are_not() -> None:
-    fails = True
-
-    def work(text: str) -> str:
-        if fails:
-            raise LookupError("no such thing")
-        return text
-
-    calls = Calls()
-    good, bad = calls.function("good"), calls.function("bad", work)
-
-    @flow
-    async def both(text: str) -> str:
-        return await good(text) + await bad(text)
-
-    store = MemoryRunStore()
-    with pytest.raises(LookupError):
-        await both.run("a", run_id=RUN, store=store)
-    fails = False
-    assert await both.resume(RUN, store=store) == "aa"
-    assert calls.made == ["good(a)", "bad(a)", "bad(a)"]
 
 
 async def test_a_nested_flow_is_a_part_of_the_run_around_it() -> None:

@@ -1,7 +1,6 @@
 """What a failure stops, and what it does not lose."""
 
 import asyncio
-import pickle
 from typing import Any
 
 import pytest
@@ -105,16 +104,6 @@ async def test_of_several_failures_the_first_is_the_one_that_is_raised() -> None
 
     with pytest.raises(StepExecutionError, match="the first"):
         await pipeline({"a": fails_when_cancelled, "b": fails_later}, {}, "a").execute()
-
-
-async def test_the_error_survives_pickling_with_all_that_it_knows() -> None:
-    with pytest.raises(StepExecutionError) as caught:
-        await pipeline({"a": works, "b": fails}, {"b": ["a"]}, "b").execute()
-    error = pickle.loads(pickle.dumps(caught.value))
-    assert (error.step_id, str(error.original_error)) == ("b", "failure of b")
-    assert error.step_outputs == {"a": "output of a"}
-    assert error.usage.cost_microcents == 150
-    assert error.run_id == caught.value.run_id
 
 
 async def test_the_original_error_of_somebody_else_knows_what_was_spent_as_well() -> None:

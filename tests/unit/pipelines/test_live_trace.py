@@ -103,7 +103,9 @@ async def traced(pipeline: Pipeline[Any, Any], store: MemoryRunStore | None) -> 
 
 @pytest.mark.parametrize("shape", SHAPES)
 async def test_it_agrees_with_that_of_a_stored_run_and_can_be_replayed(shape: str) -> None:
-    live, stored = [await traced(SHAPES[shape](), store) for store in (None, MemoryRunStore())]
+    store = MemoryRunStore()
+    live, stored = await traced(SHAPES[shape](), None), await traced(SHAPES[shape](), store)
+    assert (await store.trace(stored.run_id)).entries == stored.entries
     assert live.diff(stored) == ()
     assert (live.status, live.inputs, live.usage.cost_usd) == (
         stored.status,
@@ -115,26 +117,12 @@ async def test_it_agrees_with_that_of_a_stored_run_and_can_be_replayed(shape: st
     assert RunTrace.from_json(live.to_json()).diff(live) == ()
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-async def test_a_stored_run_reads_the_same_from_its_store(shape: str) -> None:
-    store = MemoryRunStore()
-    told = await traced(SHAPES[shape](), store)
-    assert (await store.trace(told.run_id)).entries == told.entries
-
-
 async def test_what_was_caused_comes_after_its_cause() -> None:
     trace = await traced(failing("b", config=PipelineConfig(on_error="continue")), None)
     kinds = [
         (type(entry), entry.place) for entry in trace.entries if isinstance(entry, StepFailed | StepSkipped)
     ]
     assert kinds == [(StepFailed, "b"), (StepSkipped, "d")]
-
-
-async def test_values_without_a_form_in_json_are_shown() -> None:
-    pipeline: Pipeline[Any, Any] = Pipeline("p", {"a": Counted().step("a", lambda ctx: {1: object()})})
-    result = await pipeline.execute({"client": object()})
-    assert "object object" in str(result.trace.inputs["client"])
-    assert "object object" in str(result.trace.output)
 
 
 async def test_a_step_that_was_never_begun_was_started_all_the_same() -> None:

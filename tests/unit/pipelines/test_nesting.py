@@ -197,18 +197,6 @@ async def test_an_agent_is_a_step_with_a_prompt() -> None:
     assert result.usage.steps["alone"].cost_microcents == 100
 
 
-async def test_the_prompt_of_an_agent_can_be_made_from_the_context() -> None:
-    def plain(ctx: StepContext) -> str:
-        return f"plain {ctx.get_input('text')}"
-
-    async def waited_for(ctx: StepContext) -> str:
-        return f"waited for {ctx.get_input('text')}"
-
-    for prompt in (plain, waited_for):
-        result = await run_alone(paid_agent().as_step(prompt), inputs={"text": "x"})
-        assert result.output == f"answer to {prompt.__name__.replace('_', ' ')} x"
-
-
 async def test_the_step_of_an_agent_may_have_a_config() -> None:
     attempts = 0
 

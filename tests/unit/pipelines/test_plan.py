@@ -124,11 +124,6 @@ def test_the_members_of_a_cycle_are_named_in_order() -> None:
     assert problem.endswith("; remove one of these dependencies")
 
 
-def test_a_step_that_needs_itself_is_a_cycle() -> None:
-    [problem] = problems_of(dependencies={"reply": ["reply"]})
-    assert problem.startswith("steps wait for each other: 'reply' -> 'reply'")
-
-
 def test_a_misspelt_output_step_is_named_with_the_nearest() -> None:
     assert problems_of(output_step="reply_") == ("output_step 'reply_' is not a step. Did you mean 'reply'?",)
 

@@ -98,32 +98,6 @@ async def status(store: Any, run_id: str = "r") -> str:
 # --- what runs again ---
 
 
-async def test_finished_steps_are_not_run_again_and_their_outputs_are_there(
-    counted: Counted, store: MemoryRunStore
-) -> None:
-    pipeline = counted.pipeline("p", DIAMOND)
-    counted.failing = {"c"}
-    await failed(pipeline, store)
-    counted.failing.clear()
-    first = counted.take()
-    result = await pipeline.resume("r", store=store)
-    assert {**first, **counted.take()} == {"a": 1, "b": 1, "c": 1, "d": 1}
-    assert result.output == ["d", ["b", ["a"]], ["c", ["a"]]]
-    assert (result.run_id, result.ok, await status(store)) == ("r", True, "finished")
-    assert result.trace.replay(pipeline) is None
-
-
-async def test_a_finished_run_gives_its_result_again(counted: Counted, store: MemoryRunStore) -> None:
-    pipeline = counted.pipeline("p", DIAMOND)
-    before = await pipeline.execute({"x": 1}, run_id="r", store=store)
-    counted.take()
-    after = await pipeline.resume("r", store=store)
-    assert (after.output, after.step_outputs) == (before.output, before.step_outputs)
-    assert counted.take() == {}
-    assert after.critical_path == before.critical_path
-    assert set(after.usage.steps) == set(DIAMOND)
-
-
 async def test_with_a_store_in_the_config_none_is_named(counted: Counted, store: MemoryRunStore) -> None:
     pipeline = counted.pipeline("p", DIAMOND, config=PipelineConfig(store=store))
     run_id = (await pipeline.execute()).run_id
@@ -208,18 +182,6 @@ async def test_large_pipelines_go_on_where_they_were(
     counted.take()
     assert (await pipeline.resume("r", store=store)).output == 1
     assert counted.take() == {last: 1}
-
-
-async def test_one_at_a_time_a_run_goes_on_too(counted: Counted, store: MemoryRunStore) -> None:
-    pipeline = counted.pipeline("p", DIAMOND, config=PipelineConfig(max_concurrency=1))
-    counted.failing = {"c"}
-    await failed(pipeline, store)
-    counted.failing.clear()
-    counted.take()
-    result = await pipeline.resume("r", store=store)
-    assert counted.take() == {"c": 1, "d": 1}
-    assert set(result.step_outputs) == set(DIAMOND)
-    assert result.trace.replay(pipeline) is None
 
 
 async def test_events_and_hooks_are_told_of_what_runs_and_not_of_what_is_reused(
@@ -336,35 +298,6 @@ async def test_a_conversation_in_a_nested_pipeline_goes_on_where_it_was(
 class Router(BasePipeline[Any, Any]):
     async def route(self, inputs: Mapping[str, Any], deps: Any) -> str:
         return "only"
-
-
-@pytest.mark.parametrize("routed", [False, True])
-async def test_finished_steps_of_nested_pipelines_are_not_run_again(
-    routed: bool, counted: Counted, store: MemoryRunStore
-) -> None:
-    def as_step(inner: Pipeline[Any, Any]) -> Any:
-        if not routed:
-            return inner.as_step()
-        router = Router(f"to {inner.name}")
-        router.register_pipeline("only", inner)
-        return router.as_step()
-
-    inner = counted.pipeline("inner", {"a": [], "b": ["a"]})
-    middle: Pipeline[Any, Any] = Pipeline(
-        "middle", {"x": counted.step("middle.x"), "in": as_step(inner)}, {"in": ["x"]}
-    )
-    pipeline: Pipeline[Any, Any] = Pipeline(
-        "p", {"in": as_step(middle), "y": counted.step("y")}, {"y": ["in"]}
-    )
-    counted.failing = {"inner.b"}
-    error = await failed(pipeline, store)
-    counted.failing.clear()
-    assert counted.take() == {"middle.x": 1, "inner.a": 1, "inner.b": 1}
-    result = await pipeline.resume("r", store=store)
-    assert counted.take() == {"inner.b": 1, "y": 1}
-    assert result.trace.replay(pipeline) is None
-    assert error.trace is not None
-    assert error.trace.status == "failed"
 
 
 async def test_a_step_that_runs_a_pipeline_twice_finds_both_again(

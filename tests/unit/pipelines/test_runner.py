@@ -55,27 +55,6 @@ class Hanging(BaseStep[Any, Any]):
 # --- parallel as the dependencies allow ---
 
 
-async def test_steps_that_need_nothing_of_each_other_run_at_the_same_time() -> None:
-    barrier = asyncio.Barrier(5)
-
-    @step
-    async def meet(ctx: StepContext) -> None:
-        await barrier.wait()  # passes only when all five are here
-
-    await Pipeline("p", dict.fromkeys("abcde", meet), output_step="a").execute()
-
-
-@in_virtual_time
-async def test_a_step_starts_the_moment_its_own_dependencies_are_done() -> None:
-    result = await Pipeline(
-        "p",
-        {"slow": sleeping(10), "quick": sleeping(1), "after_quick": sleeping(2), "end": sleeping(1)},
-        {"after_quick": ["quick"], "end": ["after_quick", "slow"]},
-    ).execute()
-    assert result.step_outputs == {"quick": 1, "after_quick": 3, "slow": 10, "end": 11}
-    assert now() == 11
-
-
 @in_virtual_time
 async def test_the_run_takes_as_long_as_its_critical_path() -> None:
     result = await Pipeline(
@@ -103,21 +82,6 @@ async def test_no_more_steps_than_max_concurrency_run_at_once() -> None:
     await Pipeline("p", steps, output_step="0", config=PipelineConfig(max_concurrency=3)).execute()
     assert most == 3
     assert now() == 4
-
-
-async def test_one_at_a_time_is_a_sequence_in_order() -> None:
-    order: list[str] = []
-
-    @step
-    async def note(ctx: StepContext) -> None:
-        order.append(ctx.step_id)
-        await asyncio.sleep(0)
-        order.append(ctx.step_id)
-
-    await Pipeline(
-        "p", dict.fromkeys("abc", note), output_step="a", config=PipelineConfig(max_concurrency=1)
-    ).execute()
-    assert order == ["a", "a", "b", "b", "c", "c"]
 
 
 async def test_threads_run_at_the_same_time_too() -> None:

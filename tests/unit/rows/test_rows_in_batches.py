@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -15,6 +14,7 @@ from durability.row_worker import rows_for, target
 from pydantic_ai import RunContext
 from pydantic_ai.capabilities import BatchModelRequests
 from pydantic_ai.models.fallback import FallbackModel
+from support.fork_server import Program
 from support.patience import PATIENCE
 from support.stored_runs import entries_of
 from support.typed_functions import Sentiment, listed_costs, sentiment
@@ -102,11 +102,11 @@ async def test_batches_are_collected_after_the_process_that_sent_them_was_killed
     model_server.rule(None, Reply(text="fine", usage=Usage(100, 20)))
     model_server.holds_batches = True
     store = SQLiteRunStore(tmp_path / "rows.db")
-    command = [sys.executable, str(WORKER), kind, str(tmp_path / "rows.db"), model_server.openai_url]
-    worker = await asyncio.create_subprocess_exec(*command, "12", "5", "-1", "batch")
+    path, url = tmp_path / "rows.db", model_server.openai_url
+    worker = Program(WORKER, kind, path, url, 12, 5, -1, "batch")
     await in_batches(store, 5, "rows")
     worker.send_signal(signal.SIGKILL)
-    assert await worker.wait() == -9
+    assert (await asyncio.to_thread(worker.end))[0] == -9
     model_server.holds_batches = False
     rows: RowTable[str] = await target(kind, model_server.openai_url).map(
         rows_for(kind, 12), store=store, run_id="rows", concurrency=5, batch=batches(5)

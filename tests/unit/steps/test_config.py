@@ -239,9 +239,3 @@ def test_a_pipeline_runs_at_least_one_step_at_a_time(value: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"^max_concurrency="):
         PipelineConfig(max_concurrency=value)
     assert PipelineConfig(max_concurrency=1).max_concurrency == 1
-
-
-@pytest.mark.parametrize("config", [ExecutionConfig, StepConfig, PipelineConfig])
-def test_a_misspelt_option_is_a_type_error(config: type[ExecutionConfig]) -> None:
-    with pytest.raises(TypeError, match="retrys"):
-        config(retrys=1)  # type: ignore[call-arg]

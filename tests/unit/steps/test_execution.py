@@ -335,16 +335,6 @@ def test_retries_said_for_the_call_win(retries: int, calls: int) -> None:
 
 
 @in_virtual_time
-async def test_the_pause_said_for_the_call_wins() -> None:
-    @step(retries=1, retry_delay=50)
-    async def asks(ctx: StepContext) -> None:
-        await ctx.run(paid_agent(before=fails(1)), "hello", retry_delay=2)
-
-    await run_alone(asks)
-    assert now() == 2
-
-
-@in_virtual_time
 async def test_hooks_see_which_attempt_it_is() -> None:
     seen: list[tuple[int, str | None]] = []
 

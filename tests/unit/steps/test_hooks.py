@@ -24,7 +24,6 @@ from fastroai.pipelines import (
     StepStarted,
     step,
 )
-from fastroai.runtime import FailureClass, RetriesUsed
 from fastroai.steps.context import scope_of
 
 
@@ -90,47 +89,6 @@ async def test_a_hook_may_take_nothing_the_event_or_the_exception() -> None:
             await Pipeline[None, Any]("p", {"fails": fails}).execute()
     assert list(map(str, told[:6])) == ["attempt 1", "attempt 2"] * 3
     assert told[6:] == ["nothing", "nothing", StepRetried, StepFailed]
-
-
-@in_virtual_time
-async def test_the_hooks_of_a_step_are_told_of_that_step() -> None:
-    told = Told()
-
-    @step(retries=1, retry_delay=2, **told.options)
-    async def flaky(ctx: StepContext) -> str:
-        if ctx.attempt == 1:
-            raise ConnectionRefusedError("once")
-        return "done"
-
-    await Pipeline[None, Any]("p", {"flaky": flaky, "other": step(fine)}, output_step="flaky").execute()
-    assert told.story == [("StepStarted", "flaky"), ("StepRetried", "flaky"), ("StepFinished", "flaky")]
-    started, retried, finished = told.events
-    assert isinstance(started, StepStarted)
-    assert isinstance(finished, StepFinished)
-    assert finished.output == "done"
-    assert isinstance(retried, StepRetried)
-    assert (retried.failure_class, retried.attempt, retried.unit) == (FailureClass.RECOVERABLE, 1, "step")
-    assert retried.used == RetriesUsed(attempt=2, recoverable=1)
-    assert 0 <= retried.delay <= 2
-
-
-async def test_the_hooks_of_a_pipeline_are_told_of_each_of_its_steps() -> None:
-    told = Told()
-    pipeline = Pipeline[None, Any](
-        "p",
-        {"fine": step(fine), "broken": step(broken)},
-        {"broken": ["fine"]},
-        config=PipelineConfig(on_error="continue", **told.options),
-    )
-    await pipeline.execute()
-    assert told.story == [
-        ("StepStarted", "fine"),
-        ("StepFinished", "fine"),
-        ("StepStarted", "broken"),
-        ("StepFailed", "broken"),
-    ]
-    assert isinstance(told.events[-1], StepFailed)
-    assert str(told.events[-1].error) == "broken"
 
 
 async def test_hooks_by_step_id_of_the_step_and_of_the_pipeline_are_all_told_the_step_first() -> None:

@@ -16,12 +16,8 @@ from fastroai.runtime import (
     FailureClass,
     FailureContext,
     RetriesUsed,
-    RetryPolicies,
     RetryPolicy,
-    RetryRules,
-    Scope,
 )
-from fastroai.steps.retrying import retry_calls
 
 RECOVERABLE, TERMINAL, AMBIGUOUS = FailureClass.RECOVERABLE, FailureClass.TERMINAL, FailureClass.AMBIGUOUS
 
@@ -58,25 +54,10 @@ async def test_a_step_has_the_retries_of_each_class() -> None:
 
 
 @in_virtual_time
-async def test_and_no_more_of_one_class_though_others_are_left() -> None:
-    script = Script(ValueError("first"), ValueError("second"))
-    assert str(await failure_of(step(retry=EXACT)(script))) == "second"
-    assert script.times == [0, 10]
-
-
-@in_virtual_time
 async def test_policies_of_the_pipeline_hold_for_its_steps() -> None:
     script = Script(refused())
     result = await run_alone(step(script), config=PipelineConfig(retry=EXACT))
     assert result.output == "done"
-
-
-@in_virtual_time
-async def test_the_ready_made_policies_wait_with_full_jitter() -> None:
-    script = Script(refused(), refused(), refused(), refused())
-    assert isinstance(await failure_of(step(retry=DEFAULT_RETRY)(script)), ConnectionRefusedError)
-    assert len(script.times) == 4
-    assert script.times[-1] <= 1 + 2 + 4
 
 
 @in_virtual_time
@@ -234,31 +215,6 @@ async def test_each_retry_is_told_with_its_class_its_wait_and_what_is_used() -> 
         ("step", AMBIGUOUS, 10, 2),
     ]
     assert told[-1].used == RetriesUsed(attempt=3, recoverable=1, ambiguous=1)
-
-
-@in_virtual_time
-async def test_attempts_go_on_from_what_was_used_before() -> None:
-    attempts: list[int] = []
-    reported: list[RetriesUsed] = []
-
-    async def attempt(number: int) -> None:
-        attempts.append(number)
-        raise ConnectionRefusedError
-
-    async def report(retry: Any) -> None:
-        reported.append(retry.used)
-
-    async with Scope("step", "s", parent=None) as scope:
-        with pytest.raises(ConnectionRefusedError):
-            await retry_calls(
-                attempt,
-                rules=RetryRules(RetryPolicies.of(EXACT)),
-                scoped=scope,
-                on_retry=report,
-                used=RetriesUsed(attempt=3, recoverable=2),
-            )
-    assert attempts == [3, 4]
-    assert reported == [RetriesUsed(attempt=4, recoverable=3)]
 
 
 # --- policies of several places ---

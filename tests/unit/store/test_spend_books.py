@@ -95,17 +95,17 @@ async def test_an_account_whose_window_is_over_has_an_open_one_in_which_nothing_
 
 
 @pytest.mark.parametrize("window", ["day", "total"])
-async def test_to_look_changes_nothing_and_sees_leases_that_are_over(kept: Kept, window: Window) -> None:
+async def test_to_look_changes_nothing_and_sees_leases_that_are_over(either: Kept, window: Window) -> None:
     of = account(window)
-    assert (await kept.store.reserve(claim("sent", 3, of=of))).granted
-    assert await kept.store.mark_sent(claim("sent", 3, of=of))
-    assert (await kept.store.reserve(claim("unsent", 4, of=of))).granted
-    kept.pass_time(31)
+    assert (await either.store.reserve(claim("sent", 3, of=of))).granted
+    assert await either.store.mark_sent(claim("sent", 3, of=of))
+    assert (await either.store.reserve(claim("unsent", 4, of=of))).granted
+    either.pass_time(31)
     for _ in range(2):
-        (now,) = await kept.store.windows(of)
+        (now,) = await either.store.windows(of)
         assert (now.spent_usd, now.reserved_usd) == (3, 0)
-    assert await kept.store.windows(account(window, "unknown")) == ()
-    assert await all_accounts(kept.store) == [of]
+    assert await either.store.windows(account(window, "unknown")) == ()
+    assert await all_accounts(either.store) == [of]
 
 
 async def test_an_account_is_forgotten_although_somebody_looks_at_it_every_day(kept: Kept) -> None:
@@ -278,12 +278,12 @@ async def test_a_raised_limit_can_tell_again_what_is_not_reached_any_more(kept: 
 
 @pytest.mark.parametrize("limit", ["0.000000000000000003", "3", "999999999.999999999999999999", "0.1"])
 @pytest.mark.parametrize("share", [1 / 3, 0.000001, 0.999999, 1])
-async def test_shares_are_reached_to_the_last_decimal(kept: Kept, limit: str, share: float) -> None:
+async def test_shares_are_reached_to_the_last_decimal(either: Kept, limit: str, share: float) -> None:
     units = ceil(Fraction(str(share)) * 1_000_000) * Fraction(limit) * 10**12
     least = Decimal(ceil(units)).scaleb(-18)
     below = least - Decimal("1e-18")
-    assert await spend(kept.store, claim("a", 0, limit=limit, warn_at=(share,)), str(below)) == ()
-    told = await spend(kept.store, claim("b", 0, limit=limit, warn_at=(share,)), "0.000000000000000001")
+    assert await spend(either.store, claim("a", 0, limit=limit, warn_at=(share,)), str(below)) == ()
+    told = await spend(either.store, claim("b", 0, limit=limit, warn_at=(share,)), "0.000000000000000001")
     assert told == (share,)
 
 

@@ -68,13 +68,13 @@ async def test_the_limit_is_reached_to_the_last_decimal_and_never_crossed(kept: 
 @pytest.mark.parametrize(
     "amount", ["0.000000000000000001", "0.999999999999999999", "123456789.123456789012345678", "499999999"]
 )
-async def test_amounts_are_exact_to_eighteen_decimals(kept: Kept, amount: str) -> None:
+async def test_amounts_are_exact_to_eighteen_decimals(either: Kept, amount: str) -> None:
     for name in "ab":
-        await send(kept.store, claim(name, amount, limit="999999999.999999999999999999"))
-        await kept.store.settle(claim(name), Decimal(amount))
-    assert await amounts(kept) == (2 * Decimal(amount), 0)
-    await kept.store.reserve(claim("c", "0.000000000000000003", limit=999_999_999))
-    assert (await amounts(kept))[0] == 2 * Decimal(amount)
+        await send(either.store, claim(name, amount, limit="999999999.999999999999999999"))
+        await either.store.settle(claim(name), Decimal(amount))
+    assert await amounts(either) == (2 * Decimal(amount), 0)
+    await either.store.reserve(claim("c", "0.000000000000000003", limit=999_999_999))
+    assert (await amounts(either))[0] == 2 * Decimal(amount)
 
 
 async def test_beyond_eighteen_decimals_it_is_rounded_on_the_safe_side(kept: Kept) -> None:
@@ -89,24 +89,24 @@ async def test_beyond_eighteen_decimals_it_is_rounded_on_the_safe_side(kept: Kep
 
 
 @pytest.mark.parametrize("amount", ["-1", "NaN", "Infinity", "1000000000"])
-async def test_what_is_no_amount_is_refused(kept: Kept, amount: str) -> None:
+async def test_what_is_no_amount_is_refused(either: Kept, amount: str) -> None:
     with pytest.raises(ConfigurationError, match="a finite number of US dollars"):
-        await kept.store.reserve(claim("a", amount))
+        await either.store.reserve(claim("a", amount))
     with pytest.raises(ConfigurationError, match="cost=.*a finite number of US dollars"):
-        await kept.store.settle(claim("a"), Decimal(amount))
-    assert await amounts(kept) == (0, 0)
+        await either.store.settle(claim("a"), Decimal(amount))
+    assert await amounts(either) == (0, 0)
 
 
 @pytest.mark.parametrize("lease", [math.inf, math.nan])
 async def test_a_lease_that_is_not_finite_is_refused_and_the_account_stays_as_it_is(
-    kept: Kept, lease: float
+    either: Kept, lease: float
 ) -> None:
-    await send(kept.store, claim("a", "0.5"))
+    await send(either.store, claim("a", "0.5"))
     with pytest.raises(ConfigurationError, match="lease=.*a finite number of seconds"):
-        await kept.store.reserve(claim("b", lease=lease))
+        await either.store.reserve(claim("b", lease=lease))
     with pytest.raises(ConfigurationError, match="lease=.*a finite number of seconds"):
-        await kept.store.renew([claim("a", lease=lease)])
-    assert await amounts(kept) == (0, Decimal("0.5"))
+        await either.store.renew([claim("a", lease=lease)])
+    assert await amounts(either) == (0, Decimal("0.5"))
 
 
 async def test_windows_can_be_kept_for_ever(kept: Kept) -> None:
@@ -297,17 +297,17 @@ async def test_who_waits_too_long_without_asking_leaves_the_line(kept: Kept) -> 
 
 
 @pytest.mark.parametrize("how", ["renew", "reserve", "mark_sent"])
-async def test_a_lease_is_renewed_by_asking_and_by_sending(kept: Kept, how: str) -> None:
-    await kept.store.reserve(claim("a"))
+async def test_a_lease_is_renewed_by_asking_and_by_sending(either: Kept, how: str) -> None:
+    await either.store.reserve(claim("a"))
     for _ in range(3):
-        kept.pass_time(20)
+        either.pass_time(20)
         if how == "renew":
-            await kept.store.renew([claim("a"), claim("unknown")])
+            await either.store.renew([claim("a"), claim("unknown")])
         elif how == "reserve":
-            await kept.store.reserve(claim("a"))
+            await either.store.reserve(claim("a"))
         else:
-            assert await kept.store.mark_sent(claim("a"))
-    assert await amounts(kept) == (0, 1)
+            assert await either.store.mark_sent(claim("a"))
+    assert await amounts(either) == (0, 1)
 
 
 async def test_leases_of_several_accounts_are_renewed_together(kept: Kept) -> None:
@@ -345,8 +345,8 @@ async def test_a_renewal_does_not_bring_back_what_was_given_up(kept: Kept) -> No
 
 
 @pytest.mark.parametrize("window", get_args(Window))
-async def test_windows_end_where_the_calendar_says(kept: Kept, window: Window) -> None:
-    balance: SpendBalance = (await kept.store.reserve(claim("a", of=account(window)))).balance
+async def test_windows_end_where_the_calendar_says(either: Kept, window: Window) -> None:
+    balance: SpendBalance = (await either.store.reserve(claim("a", of=account(window)))).balance
     assert balance.resets_at == end_of_window(window, balance.now)
     assert balance.now.utcoffset() == timedelta(0)
 
@@ -358,19 +358,19 @@ async def close_window(kept: Kept, window: Window = "day") -> None:
 
 
 @pytest.mark.parametrize("window", ["hour", "day", "month"])
-async def test_a_new_window_starts_from_zero(kept: Kept, window: Window) -> None:
+async def test_a_new_window_starts_from_zero(either: Kept, window: Window) -> None:
     of = account(window)
-    await send(kept.store, claim("a", 10, of=of))
-    await kept.store.settle(claim("a", 10, of=of), Decimal(10))
-    assert not await granted(kept.store, claim("b", 10, of=of))
-    before = await kept.store.balance(of)
-    await kept.store.settle(claim("b", 10, of=of), Decimal(0))
-    await close_window(kept, window)
-    after = await kept.store.balance(of)
+    await send(either.store, claim("a", 10, of=of))
+    await either.store.settle(claim("a", 10, of=of), Decimal(10))
+    assert not await granted(either.store, claim("b", 10, of=of))
+    before = await either.store.balance(of)
+    await either.store.settle(claim("b", 10, of=of), Decimal(0))
+    await close_window(either, window)
+    after = await either.store.balance(of)
     assert (after.spent_usd, after.reserved_usd) == (0, 0)
     assert after.now > before.now
     assert after.resets_at > after.now
-    assert await granted(kept.store, claim("c", 10, of=of))
+    assert await granted(either.store, claim("c", 10, of=of))
 
 
 async def test_a_request_is_charged_to_the_window_in_which_it_was_reserved(kept: Kept) -> None:
@@ -433,50 +433,50 @@ async def spend(kept: Kept, name: str, amount: str | int, window: Window = "day"
 @pytest.mark.parametrize("days", [1, 30, 3650])
 @pytest.mark.parametrize("window", ["hour", "day", "month"])
 async def test_a_window_to_which_the_clock_comes_back_counts_what_was_spent_before_and_since(
-    kept: Kept, window: Window, days: int
+    either: Kept, window: Window, days: int
 ) -> None:
-    await spend(kept, "before", 4, window)
-    closes_at = (await kept.store.balance(account(window))).resets_at
-    kept.set_clock(max(days, 32 if window == "month" else 0) * DAY)
-    await spend(kept, "ahead", 3, window)
-    kept.set_clock(-max(days, 32 if window == "month" else 0) * DAY)
-    balance = await kept.store.balance(account(window))
+    await spend(either, "before", 4, window)
+    closes_at = (await either.store.balance(account(window))).resets_at
+    either.set_clock(max(days, 32 if window == "month" else 0) * DAY)
+    await spend(either, "ahead", 3, window)
+    either.set_clock(-max(days, 32 if window == "month" else 0) * DAY)
+    balance = await either.store.balance(account(window))
     assert (balance.spent_usd, balance.resets_at) == (7, closes_at)
-    assert not await granted(kept.store, claim("too much", 4, of=account(window)))
-    await kept.store.settle(claim("too much", of=account(window)), Decimal(0))
-    await spend(kept, "after", 3, window)
-    assert await amounts(kept, window) == (10, 0)
+    assert not await granted(either.store, claim("too much", 4, of=account(window)))
+    await either.store.settle(claim("too much", of=account(window)), Decimal(0))
+    await spend(either, "after", 3, window)
+    assert await amounts(either, window) == (10, 0)
 
 
 @pytest.mark.parametrize("days", [70, 3650])
 @pytest.mark.parametrize("window", ["hour", "day", "month"])
 async def test_after_a_clock_that_was_ahead_the_next_window_starts_from_zero(
-    kept: Kept, window: Window, days: int
+    either: Kept, window: Window, days: int
 ) -> None:
-    await spend(kept, "before", 10, window)
-    kept.set_clock(days * DAY)
-    await spend(kept, "ahead", 10, window)
-    kept.set_clock(-days * DAY)
-    assert await amounts(kept, window) == (20, 0)
-    await close_window(kept, window)
-    assert await amounts(kept, window) == (0, 0)
-    await spend(kept, "next", 10, window)
+    await spend(either, "before", 10, window)
+    either.set_clock(days * DAY)
+    await spend(either, "ahead", 10, window)
+    either.set_clock(-days * DAY)
+    assert await amounts(either, window) == (20, 0)
+    await close_window(either, window)
+    assert await amounts(either, window) == (0, 0)
+    await spend(either, "next", 10, window)
 
 
 @pytest.mark.parametrize("days", [3, 3650])
 async def test_a_clock_that_is_set_back_opens_no_window_again_until_its_own_day_is_over(
-    kept: Kept, days: int
+    either: Kept, days: int
 ) -> None:
-    await spend(kept, "before", 6)
-    day_of_before = (await kept.store.balance(account("day"))).resets_at
-    kept.set_clock(-days * DAY)
-    balance = await kept.store.balance(account("day"))
+    await spend(either, "before", 6)
+    day_of_before = (await either.store.balance(account("day"))).resets_at
+    either.set_clock(-days * DAY)
+    balance = await either.store.balance(account("day"))
     assert (balance.spent_usd, balance.resets_at) == (6, day_of_before - timedelta(days=days))
-    await spend(kept, "behind", 4)
-    assert not await granted(kept.store, claim("too much", 1, of=account("day")))
-    await kept.store.settle(claim("too much", of=account("day")), Decimal(0))
-    await close_window(kept)
-    assert await amounts(kept, "day") == (0, 0)
+    await spend(either, "behind", 4)
+    assert not await granted(either.store, claim("too much", 1, of=account("day")))
+    await either.store.settle(claim("too much", of=account("day")), Decimal(0))
+    await close_window(either)
+    assert await amounts(either, "day") == (0, 0)
 
 
 async def test_a_window_that_the_clock_left_backwards_goes_on_when_it_returns(kept: Kept) -> None:
@@ -522,18 +522,18 @@ async def test_a_request_in_flight_is_charged_to_its_window_wherever_the_clock_i
 @pytest.mark.parametrize("days", [3650, -3650])
 @pytest.mark.parametrize("window", ["day", "total"])
 async def test_no_jump_of_the_clock_holds_up_the_claims_of_the_dead(
-    kept: Kept, window: Window, days: int
+    either: Kept, window: Window, days: int
 ) -> None:
     of = account(window)
-    kept.set_clock(days * DAY)
-    await send(kept.store, claim("sent", 3, of=of))
-    await kept.store.reserve(claim("unsent", 6, of=of))
-    kept.set_clock(-days * DAY)
-    await kept.store.reserve(claim("a", 8, of=of))
-    kept.pass_time(31)
-    assert (await amounts(kept, window))[1] == 0
-    await kept.store.settle(claim("a", of=of), Decimal(0))
-    assert await granted(kept.store, claim("b", 7, of=of))
+    either.set_clock(days * DAY)
+    await send(either.store, claim("sent", 3, of=of))
+    await either.store.reserve(claim("unsent", 6, of=of))
+    either.set_clock(-days * DAY)
+    await either.store.reserve(claim("a", 8, of=of))
+    either.pass_time(31)
+    assert (await amounts(either, window))[1] == 0
+    await either.store.settle(claim("a", of=of), Decimal(0))
+    assert await granted(either.store, claim("b", 7, of=of))
 
 
 async def test_a_lease_is_not_longer_for_a_clock_that_was_ahead(kept: Kept) -> None:

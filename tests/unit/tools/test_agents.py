@@ -1,7 +1,6 @@
 """Safe tools inside real PydanticAI agents: what the model sees of a failure."""
 
 import asyncio
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +11,6 @@ from pydantic_ai.exceptions import CallDeferred, ModelRetry
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
-from support.patience import PATIENCE
 
 from fastroai.errors import ConfigurationError, CostBudgetExceeded
 from fastroai.tools import FunctionToolsetBase, SafeToolset, safe_tool
@@ -133,27 +131,6 @@ async def test_a_tool_that_defers_its_call_is_deferred() -> None:
     assert [call.tool_name for call in output.calls] == ["later"]
 
 
-async def test_cancelling_the_run_cancels_the_tool_and_the_run() -> None:
-    running, stopped = asyncio.Event(), asyncio.Event()
-
-    @safe_tool(retries=3)
-    async def slow() -> str:
-        running.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            stopped.set()
-        raise AssertionError
-
-    agent = Agent(FunctionModel(OneCall("slow")), tools=[slow])
-    task = asyncio.create_task(agent.run("go"))
-    await running.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert stopped.is_set()
-
-
 async def test_the_context_of_the_run_reaches_a_safe_tool() -> None:
     @safe_tool
     async def secret(ctx: RunContext[int], factor: int) -> int:
@@ -203,18 +180,6 @@ async def test_the_options_of_a_safe_toolset_hold_for_every_tool_in_it() -> None
     assert [part.content for part in await returned(toolset, "hangs")] == ["slow"]
     assert [part.content for part in await returned(toolset, "renamed")] == ["sorry, down"]
     assert called == ["hangs", "hangs", "fails", "fails"]
-
-
-async def test_a_hanging_sync_tool_does_not_hold_up_its_run() -> None:
-    release = threading.Event()
-
-    def stuck() -> str:
-        release.wait(PATIENCE)
-        return "late"
-
-    [part] = await returned(SafeToolset([stuck], timeout=0.01), "stuck")
-    release.set()
-    assert part.content == "Tool 'stuck' timed out after 0.01 s."
 
 
 async def test_a_decorated_function_keeps_its_own_options_in_a_safe_toolset() -> None:
