@@ -80,6 +80,9 @@ def _budgets() -> list[tuple[str, Answer]]:
     unavailable = Reply(fault=Fault.status(503))
     return [
         (r"^(one|two|three|turn \d+|question( \d+)?|Letter \d+|Draft it\.|Polish it\.)$", _ok(20, 100)),
+        (r"^Question \d+$", Reply("ok", usage=Usage(10, 5), latency=0.5)),
+        ("^claude.*Are you there", Reply("from the other one", usage=Usage(10, 5))),
+        ("Are you there", Reply(fault=Fault.status(500))),
         ("at length", Reply("word " * 800)),
         ("Yes or no", _ok(20, 10)),
         ("Is anybody there", _in_turn(unavailable, unavailable, _ok(10, 1))),
@@ -242,8 +245,8 @@ def _misunderstand(request: ServedRequest) -> Reply:
 
 def _write(request: ServedRequest) -> Reply:
     said = _said(request)
-    order = re.search(r"order \d+", said)
-    text = f"We have refunded {order[0]}." if order else "We have refunded the second charge."
+    order = re.search(r"for (order \d+)", said)
+    text = f"We have refunded {order[1]}." if order else "We have refunded the second charge."
     text = "We will send a new one." if "broke" in said else text
     usage = Usage(90, 200, reasoning_tokens=192)
     return Reply(data={"text": text}, usage=usage) if _fields(request) else Reply(text, usage=usage)

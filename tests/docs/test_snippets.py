@@ -22,6 +22,7 @@ import re
 import subprocess
 import sys
 import textwrap
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -357,6 +358,18 @@ def test_a_guide_has_at_most_200_lines() -> None:
     lines = {guide.name: len(guide.read_text().splitlines()) for guide in guides}
     long = {name: number for name, number in lines.items() if number > 200}
     assert not long, "split it by task, or move rules that few readers need to docs/reference"
+
+
+def test_extras_are_installed_in_one_way() -> None:
+    """In a clone, which README and Learn begin with, they are installed from its folder."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    of_a_clone = list[str]()
+    for page in PAGES:
+        for command in re.findall(r"pip install ([^`\n]*\[[^`\n]*)", page.read_text()):
+            found = re.match(r"(-e '\.|'fastroai-runs)\[([\w,]+)\]'", command)
+            assert found and {*found[2].split(",")} <= {*extras}, f"{name_of(page)}: {command}"
+            of_a_clone += [name_of(page)] if found[1].startswith("-e") else []
+    assert of_a_clone == ["README.md", "docs/learn/install.md"]
 
 
 @pytest.mark.parametrize(
