@@ -367,7 +367,8 @@ def test_extras_are_installed_in_one_way() -> None:
     for page in PAGES:
         for command in re.findall(r"pip install ([^`\n]*\[[^`\n]*)", page.read_text()):
             found = re.match(r"(-e '\.|'fastroai-runs)\[([\w,]+)\]'", command)
-            assert found and {*found[2].split(",")} <= {*extras}, f"{name_of(page)}: {command}"
+            assert found, f"{name_of(page)}: {command}"
+            assert {*found[2].split(",")} <= {*extras}
             of_a_clone += [name_of(page)] if found[1].startswith("-e") else []
     assert of_a_clone == ["README.md", "docs/learn/install.md"]
 
