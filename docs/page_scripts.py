@@ -1,7 +1,7 @@
 """The code on pages: what is to be run, and the drawings that the build makes of it.
 
 The Python of a page is one script. But a block with a title is a file, and a block of `console` has
-commands that run such files. A page with nothing hidden gets the answers of `python -m fastroai.testing`.
+commands, which may run such files. A page gets the answers of `python -m fastroai.testing`.
 
 On a page, `<!-- drawing: expression -->` becomes a picture of a pipeline, graph or trace: of the value of the
 expression, after the code of the page up to there has run against the model server.
@@ -20,7 +20,7 @@ import sys
 import tempfile
 import textwrap
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, chdir, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +28,9 @@ from typing import Final
 from unittest.mock import patch
 
 from mkdocs.structure.pages import Page
+from typer.testing import CliRunner
 
+from fastroai.cli.app import app
 from fastroai.drawing.svg_style import STYLE
 from fastroai.functions import reset
 from fastroai.testing import ModelServer
@@ -101,8 +103,7 @@ class Script:
         self.printed = io.StringIO()
         self.defined: dict[str, object] = self.module.__dict__
         """What the script defines, or the file that ran last."""
-        if not has_hidden_parts(text):
-            rules(server)
+        rules(server)
         for block in files_of(page, text):
             self.run(block)
 
@@ -112,7 +113,7 @@ class Script:
             Path(block.title).write_text(block.code, encoding="utf-8")
             return ""
         if block.kind == "console":
-            commands = re.findall(r"^\$ (.+)\n((?:(?!\$ ).*\n)*)", block.code, re.MULTILINE)
+            commands = re.findall(r"^\$ ((?:.*\\\n)*.+)\n((?:(?!\$ ).*\n)*)", block.code, re.MULTILINE)
             return "".join(f"$ {typed}\n{self._command(typed, shown)}" for typed, shown in commands)
         code = compile("\n" * (block.line - 1) + block.code, str(self.page), "exec")
         with self._printing() as start:
@@ -125,14 +126,18 @@ class Script:
             yield self.printed.tell()
 
     def _command(self, typed: str, shown: str) -> str:
-        """Run `python file.py ...` here; a module, or a file that is killed, in a process of its own."""
-        python, file, *arguments = shlex.split(typed)
-        if python != "python":
+        """Run a command here; a module, or a file that is killed, in a process of its own."""
+        program, *arguments = shlex.split(typed.replace("\\\n", " "))
+        if program == "export":
+            return self._export(typed, arguments[0].partition("=")[0])
+        if program == "fastroai":
+            return self._with_the_files_here(lambda: self._fastroai(arguments))
+        if program != "python":
             raise ValueError(
-                f"{self.page}: {typed!r}: a block of console runs `python` only; others are bash"
+                f"{self.page}: {typed!r}: console has python, fastroai and export; others are bash"
             )
-        if file == "-m" or shown.endswith("Killed\n"):
-            command = [sys.executable, file, *arguments]
+        if arguments[0] == "-m" or shown.endswith("Killed\n"):
+            command = [sys.executable, *arguments]
             environment = os.environ | {"PYTEST_ADDOPTS": "-p no:asyncio"}  # readers need not have it
             done = subprocess.run(
                 command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -140,12 +145,32 @@ class Script:
             return done.stdout + {0: "", -signal.SIGKILL: "Killed\n"}.get(
                 done.returncode, f"{done.returncode}\n"
             )
+        with patch.object(sys, "argv", arguments):
+            return self._with_the_files_here(lambda: self._file(arguments[0]))
+
+    def _export(self, typed: str, name: str) -> str:
+        environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+        command = ["bash", "-ec", f'{typed}\nprintf %s "${name}"']
+        os.environ[name] = subprocess.run(
+            command, env=environment, stdout=subprocess.PIPE, text=True, check=True
+        ).stdout
+        return ""
+
+    def _file(self, file: str) -> None:
+        self.defined = runpy.run_path(file, run_name="__main__")
+
+    def _fastroai(self, arguments: list[str]) -> None:
+        done = CliRunner().invoke(app, arguments, prog_name="fastroai")
+        print("\n".join(line.rstrip() for line in done.output.rstrip().splitlines()))
+
+    def _with_the_files_here(self, run: Callable[[], None]) -> str:
+        """Run something that may import the files of this folder, and give what it printed."""
         names = {path.stem for path in Path.cwd().glob("*.py")}
         others = {name: sys.modules.pop(name) for name in [*sys.modules] if name.partition(".")[0] in names}
-        with self._printing() as start, patch.object(sys, "argv", [file, *arguments]):
+        with self._printing() as start:
             sys.path.insert(0, str(Path.cwd()))
             try:
-                self.defined = runpy.run_path(file, run_name="__main__")
+                run()
             finally:
                 del sys.path[0]
                 reset()  # what the file has configured for its process
@@ -158,11 +183,14 @@ class Script:
 # --- what mkdocs calls ---
 
 _DRAWING: Final = re.compile(r"^<!-- drawing: (.+) -->$", re.MULTILINE)
+_RUN_THE_EXAMPLES: Final = "*You can [run the examples](run-the-examples.md) of this page without a key.*"
 _STYLE: Final = re.compile("<style>.*?</style>", re.DOTALL)
 
 
 def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
     """Put drawings into a page. mkdocs calls this with the text of each page."""
+    if page.file.src_uri.startswith("guides/") and _asks_a_model(markdown):
+        markdown = re.sub(r"\A(# .+\n)", rf"\1\n{_RUN_THE_EXAMPLES}\n", markdown)
     if not _DRAWING.search(markdown):
         return markdown
     with ExitStack() as stack:
@@ -174,6 +202,10 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
         sys.modules[script.module.__name__] = script.module  # dataclasses look their module up
         stack.callback(sys.modules.pop, script.module.__name__)
         return _drawn(markdown, script)
+
+
+def _asks_a_model(markdown: str) -> bool:
+    return any('"openai' in block.code for block in blocks_of(markdown) if block.kind in ("python", "file"))
 
 
 def _drawn(markdown: str, script: Script) -> str:

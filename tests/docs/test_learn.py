@@ -54,7 +54,7 @@ def test_the_variables_on_the_pages_are_those_that_the_server_prints() -> None:
     with ModelServer() as server:
         printed = {f"export {name}={value}" for name, value in server.environment().items()}
         at_the_default_port = {line.replace(server.url, "http://127.0.0.1:8080") for line in printed}
-    for page in (ROOT / "README.md", LEARN / "install.md"):
+    for page in (ROOT / "README.md", LEARN / "install.md", ROOT / "docs/guides/run-the-examples.md"):
         assert {*re.findall(r"^export .+$", page.read_text(), re.MULTILINE)} == at_the_default_port
 
 

@@ -1,45 +1,51 @@
 """The pages keep their word: their Python runs and prints what they show, and their links lead somewhere.
 
 On a page, the ```python blocks run in order, as one script, against the model server. A ```text block right
-after one is what it prints; `...` stands for anything. An HTML comment that begins with `hidden` is set-up
-that readers do not see: it runs where it stands, in a namespace of its own that has `server`.
+after one is exactly what it prints, except for times, durations, ports and random ids. A block with a title
+is a file, and ```console has commands, with their output. Tests on a page are run by pytest.
 
-Pages for newcomers have nothing hidden, and show exactly what is printed. There a block with a title is
-a file, and ```console has commands that run files, with their output.
+An HTML comment that begins with `hidden` runs where it stands, in a namespace of its own that has `server`.
+`HIDDEN` lists the pages with one, each with its reason.
 """
 
 from __future__ import annotations
 
 import ast
-import doctest
 import importlib
 import inspect
 import json
 import linecache
 import logging
-import operator
+import os
 import pkgutil
 import re
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
 import pytest
+from opentelemetry.metrics import _internal
+from opentelemetry.util._once import Once
 from page_scripts import INCLUDE, Script, blocks_of, files_of, has_hidden_parts
+from support.printed_on_pages import without_what_varies
 
 import fastroai
 from fastroai import errors
 from fastroai.testing import ModelServer
+from fastroai.testing.answers_of_the_docs import rules
+from fastroai.tracing import set_redaction
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
 LITERAL = [ROOT / "README.md", DOCS / "index.md", *sorted((DOCS / "learn").glob("*.md"))]
 """Pages for newcomers: they show exactly what is printed, and all that is needed to print it."""
+TESTS = re.compile(r"^(?:async )?def test_\w+\(|^class Test", re.MULTILINE)
 EXAMPLES = sorted(path for path in (ROOT / "examples").iterdir() if not path.name.startswith(("_", ".")))
 
 # --- the code of pages ---
@@ -58,53 +64,83 @@ def in_a_fresh_process(script: Script) -> Iterator[None]:
     source = as_file(script.page)
     file = str(script.page)
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    environment = {**os.environ}
     try:
         yield
     finally:
+        os.environ.clear()
+        os.environ.update(environment)
         del sys.modules[script.module.__name__]
         del linecache.cache[file]
         root.handlers = before[0]
         root.setLevel(before[1])
         tracing.setLevel(before[2])
+        set_redaction(None)
+        _internal._METER_PROVIDER, _internal._METER_PROVIDER_SET_ONCE = None, Once()
 
 
 def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def prints_what_is_shown(shown: str, printed: str) -> bool:
-    return doctest.OutputChecker().check_output(shown, printed, doctest.ELLIPSIS)
-
-
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_the_code_of_a_page_runs_and_prints_what_the_page_shows(page: Path, server: ModelServer) -> None:
     script = Script(page, page.read_text(), server)
-    same = operator.eq if page in LITERAL else prints_what_is_shown
+    stable: Callable[[str], str] = str if page in LITERAL else without_what_varies
     printed: str | None = None
     with in_a_fresh_process(script):
         for block in blocks_of(page.read_text()):
             if block.kind == "console":
-                printed = script.run(block) if page in LITERAL else block.code
+                printed = script.run(block)
             if block.kind in ("text", "console"):
                 if printed is not None and (block.follows or block.kind == "console"):
                     shown = f"{name_of(page)}:{block.line} shows\n{block.code}"
-                    assert same(block.code, printed), f"{shown}\nand prints\n{printed}"
+                    assert stable(block.code) == stable(printed), f"{shown}\nand prints\n{printed}"
                 printed = None
             else:
                 printed = script.run(block)
+        if page.name == "evaluate-and-compare.md":
+            assert script.module.comparison.to_svg() == (DOCS / "images/quality-against-cost.svg").read_text()
 
 
-@pytest.mark.parametrize("page", LITERAL, ids=name_of)
-def test_a_newcomer_can_reproduce_a_page_from_what_it_shows(page: Path) -> None:
-    assert not has_hidden_parts(page.read_text())
+HIDDEN = {
+    "docs/reference/budget-rules.md": "a sleep lasts until a request has arrived, however slow the machine",
+}
+"""Pages on which something is hidden from readers, and why it has no effect on what they would see."""
+
+
+def test_a_reader_can_reproduce_a_page_from_what_it_shows() -> None:
+    assert {name_of(page) for page in PAGES if has_hidden_parts(page.read_text())} == set(HIDDEN)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if TESTS.search(page.read_text())], ids=name_of)
+def test_the_tests_on_a_page_pass(page: Path, server: ModelServer) -> None:
+    """A recording is made with the model server; replayed, it asks nobody."""
+    rules(server)
+    Path("test_page.py").write_text(as_file(page))
+    command = [sys.executable, "-m", "pytest", "-qq", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto"]
+    for option in ("--record-models", "-qq") if "--record-models" in page.read_text() else ("-qq",):
+        asked = server.ledger.totals().requests
+        done = subprocess.run([*command, option, "test_page.py"], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert (server.ledger.totals().requests > asked) == (option == "--record-models")
 
 
 def test_what_a_page_shows_is_compared_with_what_its_code_prints(server: ModelServer, tmp_path: Path) -> None:
     code, shown = blocks_of("```python\nprint(6 * 7, 'things')\n```\n\n```text\n41 ...\n```\n")
     printed = Script(tmp_path / "page.md", "", server).run(code)
     assert shown.follows
-    assert not prints_what_is_shown(shown.code, printed)
-    assert prints_what_is_shown("42 ...\n", printed)
+    assert without_what_varies(shown.code) != without_what_varies(printed) == "42 things\n"
+
+
+def test_only_what_differs_at_each_run_is_left_out_of_the_comparison() -> None:
+    once = "[0f1e2d3c] run 'a'    took   3.1 ms at 2026-11-29 20:32:06, for $0.000012 \n"
+    again = "[ffffffff] run 'a'  took  1,412 ms at 2027-01-02 00:00:00, for $0.000012 \n"
+    assert without_what_varies(once) == without_what_varies(again)
+    for other in (once.replace("'a'", "'b'"), once.replace("12 ", "13 ")):
+        assert without_what_varies(once) != without_what_varies(other)
+    waits_until = "looks again at 2026-03-11 00:00:00 UTC, after 2 attempts"
+    assert without_what_varies(waits_until) == waits_until
 
 
 # --- what type checkers say of the code of pages ---
@@ -125,7 +161,7 @@ KNOWN_MISTAKES = {
     ],
 }
 """Mistakes that a page shows on purpose, so that a type checker must find them."""
-PARTLY_TYPED = {"docs/guides/langgraph.md", "docs/guides/langgraph-steps.md"}
+PARTLY_TYPED = {"docs/guides/langgraph.md", "docs/guides/langgraph-steps.md", "docs/guides/rows.md"}
 """Pages about packages whose own types are partly unknown, which strict rules report."""
 
 
@@ -310,12 +346,27 @@ def test_a_guide_has_at_most_200_lines() -> None:
     assert not long, "split it by task, or move rules that few readers need to docs/reference"
 
 
+def test_extras_are_installed_in_one_way() -> None:
+    """In a clone, which README and Learn begin with, they are installed from its folder."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    of_a_clone = list[str]()
+    for page in PAGES:
+        for command in re.findall(r"pip install ([^`\n]*\[[^`\n]*)", page.read_text()):
+            found = re.match(r"(-e '\.|'fastroai-runs)\[([\w,]+)\]'", command)
+            assert found, f"{name_of(page)}: {command}"
+            assert {*found[2].split(",")} <= {*extras}
+            of_a_clone += [name_of(page)] if found[1].startswith("-e") else []
+    assert of_a_clone == ["README.md", "docs/learn/install.md"]
+
+
 def test_code_of_a_guide_is_not_cut_off_beside_the_navigation() -> None:
-    block = re.compile(r"^ *```(?:python|console|yaml|json|javascript).*\n((?:.*\n)*?) *```$", re.M)
+    block = re.compile(r"^ *```(?:python|yaml|json|javascript).*\n((?:.*\n)*?) *```$", re.M)
+    command = re.compile(r"^\$ (?:.*\\\n)*.+$", re.M)  # and not what it prints
+    texts = {page: page.read_text() for page in (*DOCS.glob("guides/*.md"), *DOCS.glob("migrating/*.md"))}
     wide = [
         f"{name_of(page)}: {line}"
-        for page in (*DOCS.glob("guides/*.md"), *DOCS.glob("migrating/*.md"))
-        for code in block.findall(page.read_text())
+        for page, text in texts.items()
+        for code in (*block.findall(text), *command.findall(text))
         for line in code.splitlines()
         if len(line) > 80 and INCLUDE not in line
     ]
