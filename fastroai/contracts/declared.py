@@ -27,7 +27,7 @@ def returned_type(function: Callable[..., object]) -> Annotation | None:
     said = getattr(function, "__annotations__", {}).get("return", Any)
     found = _evaluated(said, getattr(inspect.unwrap(function), "__globals__", {}))
     if outer_class(found) in _AWAITED and not inspect.iscoroutinefunction(function):
-        found = get_args(found)[-1]
+        found = (Any, *get_args(found))[-1]
     return found if says_something(found) else None
 
 

@@ -7,10 +7,11 @@ from typing import Any
 
 from fastroai.contracts import Contract
 from fastroai.contracts.accepted import Accepted
+from fastroai.contracts.annotations import Annotation
 from fastroai.errors import nearest_hint
 from fastroai.records import NotGiven
 from fastroai.steps import BaseStep
-from fastroai.steps.contracts import BoundContract, bind_contract
+from fastroai.steps.contracts import BoundContract, bind, what_holds
 from fastroai.steps.outputs import Outputs
 
 
@@ -61,20 +62,25 @@ def bind_contracts(
 ) -> dict[str, BoundContract]:
     """Return the checks of each step that has a contract, by step id.
 
-    A step that has several ids, and no contract in `contracts`, is bound once.
+    Steps that have the same contract and the same type of output share their checks.
 
     Raises:
         ConfigurationError: a step accepts a type that pydantic cannot check.
     """
-    by_itself: dict[int, BoundContract | None] = {}
+    # By identity, as types take long to hash and not all can be: the values keep what has the identity.
+    holds: dict[int, tuple[Contract, Annotation | None]] = {}
+    known: dict[tuple[int, int], tuple[Contract, Annotation | None, BoundContract | None]] = {}
     bound: dict[str, BoundContract] = {}
     for step_id, step in steps.items():
         if step_id in contracts:
-            contract = bind_contract(step, contracts[step_id])
-        elif id(step) in by_itself:
-            contract = by_itself[id(step)]
+            contract, returns = what_holds(step, contracts[step_id])
+        elif id(step) in holds:
+            contract, returns = holds[id(step)]
         else:
-            contract = by_itself[id(step)] = bind_contract(step)
-        if contract is not None:
-            bound[step_id] = contract
+            contract, returns = holds[id(step)] = what_holds(step)
+        key = id(contract), id(returns)
+        if key not in known:
+            known[key] = contract, returns, bind(contract, returns)
+        if (checks := known[key][-1]) is not None:
+            bound[step_id] = checks
     return bound

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
-from typing import TypeGuard
+from typing import Final, TypeGuard
 
 from fastroai.contracts.accepted import Accepted
 from fastroai.errors import PipelineValidationError, nearest_hint
@@ -161,8 +161,12 @@ def _dependency_problems(
                 yield f"step {step_id!r} depends on {before!r}, which is not a step.{hint}"
 
 
+_COLLECTIONS: Final = (list, tuple, set, frozenset, Sequence)
+"""Those that most programs give go first: to ask an abstract class takes long."""
+
+
 def _are_names(befores: object) -> TypeGuard[Iterable[str]]:
-    return isinstance(befores, Sequence | set | frozenset) and not isinstance(befores, str)
+    return isinstance(befores, _COLLECTIONS) and not isinstance(befores, str)
 
 
 def _config_problems(steps: Mapping[str, object], step_configs: Mapping[str, object]) -> Iterator[str]:

@@ -89,15 +89,30 @@ def bind_contract(step: BaseStep[Any, Any], contract: Contract | None = None) ->
     Raises:
         ConfigurationError: the contract has a type that pydantic cannot check.
     """
+    return bind(*what_holds(step, contract))
+
+
+def what_holds(
+    step: BaseStep[Any, Any], contract: Contract | None = None
+) -> tuple[Contract, Annotation | None]:
+    """Return the whole contract of a step, and the type that its output is checked against, if any."""
     whole = _contract_of(step, contract)
+    if isinstance(whole.returns, NotGiven):
+        return whole, None if step.checks_output_itself else step.inferred_output()
+    return whole, whole.returns if says_something(whole.returns) else None
+
+
+def bind(whole: Contract, annotation: Annotation | None) -> BoundContract | None:
+    """Return the checks of `what_holds`, which steps can share; `None` without checks.
+
+    Raises:
+        ConfigurationError: the contract has a type that pydantic cannot check.
+    """
     strict = first_given(whole.strict, default=False)
-    returns: Checker | None = None
     exact: type | None = None
-    if not (isinstance(whole.returns, NotGiven) and step.checks_output_itself):
-        annotation = declared_output(step, contract)
-        returns = None if annotation is None else Checker.of(annotation)
-        if returns is not None and not whole.postconditions:
-            exact = returns.exact
+    returns = None if annotation is None else Checker.of(annotation)
+    if returns is not None and not whole.postconditions:
+        exact = returns.exact
     accepts = None if isinstance(whole.accepts, NotGiven) else Accepted(whole.accepts, strict=strict)
     if accepts is None and returns is None and not whole.preconditions and not whole.postconditions:
         return None

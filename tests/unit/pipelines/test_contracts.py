@@ -25,6 +25,7 @@ from fastroai.pipelines import (
     StepFailed,
     step,
 )
+from fastroai.pipelines.contracting import bind_contracts
 
 
 class Order(BaseModel):
@@ -152,6 +153,17 @@ async def test_a_contract_holds_for_one_id_of_a_step_that_has_two() -> None:
     with pytest.raises(StepExecutionError, match="step 'two'"):
         await pipeline.execute()
     assert [pipeline.declared_output(step_id) for step_id in ("one", "two", None)] == [int, str, str]
+
+
+def test_steps_with_the_same_contract_and_the_same_type_share_their_checks() -> None:
+    @step
+    async def another(ctx: StepContext) -> int:
+        return 2
+
+    steps: dict[str, BaseStep[Any, Any]] = {"one": constant, "two": another, "three": constant}
+    bound = bind_contracts(steps, {"three": Contract(returns=str)})
+    assert bound["one"] is bound["two"]
+    assert bound["three"].exact is str
 
 
 # --- what becomes of a violation ---

@@ -1,6 +1,6 @@
 """What is checked around the attempts of a step, and what a step is declared to give."""
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
 from datetime import date
 from typing import Annotated, Any, Generic, Literal, TypeVar
@@ -430,6 +430,10 @@ def unclear(order: Order):  # type: ignore[no-untyped-def]  # that is what is te
     return order
 
 
+def awaiting(ctx: StepContext) -> Awaitable:  # type: ignore[type-arg]  # that is what is tested
+    return invoice(Order(items=[]))
+
+
 class Silent(BaseStep):
     async def execute(self, context: StepContext):  # type: ignore[no-untyped-def]  # as above
         return 1
@@ -453,6 +457,7 @@ def agent_giving(output_type: Any) -> BaseStep[Any, Any]:
         (giving(1, returns=Any), None),
         (DoubledInts(), list[int]),
         (Silent(), None),
+        (step(awaiting), None),
         (ByExecute(), Order),
         (agent_giving(str), str),
         (agent_giving(Order), Order),
