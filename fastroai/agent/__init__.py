@@ -1,27 +1,55 @@
-"""Agents with exact cost: `FastroAgent`, its responses, and the meter for plain PydanticAI agents."""
+"""Agents with exact cost: `FastroAgent`, its responses, and the meter for plain PydanticAI agents.
 
-from fastroai.agent.agent import FastroAgent
-from fastroai.agent.config import AgentConfig
-from fastroai.agent.deferred import AskPeople
-from fastroai.agent.hooks import AfterDispatch as AfterDispatch
-from fastroai.agent.hooks import BeforeDispatch as BeforeDispatch
-from fastroai.agent.hooks import Dispatch
-from fastroai.agent.requests.metering import Metered
-from fastroai.agent.step import AgentStep, AgentStepWrapper
-from fastroai.calls.response import ChatResponse, StreamChunk
-from fastroai.calls.stream import ChatStream, EventStream, ResponseEvent
+Each name is loaded when it is first used.
+"""
 
-__all__ = [
-    "AgentConfig",
-    "AgentStep",
-    "AgentStepWrapper",
-    "AskPeople",
-    "ChatResponse",
-    "ChatStream",
-    "Dispatch",
-    "EventStream",
-    "FastroAgent",
-    "Metered",
-    "ResponseEvent",
-    "StreamChunk",
-]
+from typing import TYPE_CHECKING
+
+from fastroai.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fastroai.agent.agent import FastroAgent as FastroAgent
+    from fastroai.agent.config import AgentConfig as AgentConfig
+    from fastroai.agent.deferred import AskPeople as AskPeople
+    from fastroai.agent.hooks import AfterDispatch as AfterDispatch
+    from fastroai.agent.hooks import BeforeDispatch as BeforeDispatch
+    from fastroai.agent.hooks import Dispatch as Dispatch
+    from fastroai.agent.requests.metering import Metered as Metered
+    from fastroai.agent.step import AgentStep as AgentStep
+    from fastroai.agent.step import AgentStepWrapper as AgentStepWrapper
+    from fastroai.calls.response import ChatResponse as ChatResponse
+    from fastroai.calls.response import StreamChunk as StreamChunk
+    from fastroai.calls.stream import ChatStream as ChatStream
+    from fastroai.calls.stream import EventStream as EventStream
+    from fastroai.calls.stream import ResponseEvent as ResponseEvent
+
+if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getattr__`
+    __all__, __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            ".agent": ("FastroAgent",),
+            ".config": ("AgentConfig",),
+            ".deferred": ("AskPeople",),
+            ".hooks": ("Dispatch",),
+            ".requests.metering": ("Metered",),
+            ".step": (
+                "AgentStep",
+                "AgentStepWrapper",
+            ),
+            "fastroai.calls.response": (
+                "ChatResponse",
+                "StreamChunk",
+            ),
+            "fastroai.calls.stream": (
+                "ChatStream",
+                "EventStream",
+                "ResponseEvent",
+            ),
+        },
+        unlisted={
+            ".hooks": (
+                "AfterDispatch",
+                "BeforeDispatch",
+            ),
+        },
+    )

@@ -37,12 +37,8 @@ from fastroai.agent.hooks import AfterDispatch, BeforeDispatch
 from fastroai.agent.other_models.batched import check_batches
 from fastroai.agent.output_types import type_of_outputs
 from fastroai.agent.own_agent import OwnAgent
-from fastroai.agent.quotes.estimate import estimate_call
-from fastroai.agent.quotes.probe import fingerprint_call
 from fastroai.agent.requests.metering import Metered
-from fastroai.agent.row_target import AgentRows
 from fastroai.agent.settings import merge_settings
-from fastroai.agent.step import AgentStep, PromptSource
 from fastroai.calls.call import AgentCall, Prompt
 from fastroai.calls.options import (
     CallOptions,
@@ -59,13 +55,16 @@ from fastroai.keyword_options import takes_options
 from fastroai.other_names import other_names
 from fastroai.records import NOT_GIVEN, Duration, NotGiven, first_given, in_seconds
 from fastroai.rows.door import MapsRows
-from fastroai.rows.target import RowTarget
 from fastroai.runtime import CircuitBreaker, ProviderLimits, blocking, blocking_overloaded
 from fastroai.runtime.labels import NO_LABELS, labels_of
-from fastroai.steps import StepConfig, StepContext
 from fastroai.tracing import Tracer
 from fastroai.usage import BudgetLike, CostCalculator, Quote
 from fastroai.usage.limits import limits_of, together
+
+if TYPE_CHECKING:
+    from fastroai.agent.step import AgentStep, PromptSource
+    from fastroai.rows.target import RowTarget
+    from fastroai.steps import StepConfig, StepContext
 
 RunOutputT = TypeVar("RunOutputT")
 ToolReturnT = TypeVar("ToolReturnT")
@@ -550,6 +549,8 @@ class FastroAgent(MapsRows[OutputDataT], Generic[AgentDepsT, OutputDataT]):
 
         If `unknown_prompt` says why the prompt is not known yet, the quote is for any prompt.
         """
+        from fastroai.agent.quotes.estimate import estimate_call
+
         return await estimate_call(self._dispatcher, call, unknown_prompt)
 
     async def fingerprint_call(self, call: AgentCall) -> str | None:
@@ -557,6 +558,8 @@ class FastroAgent(MapsRows[OutputDataT], Generic[AgentDepsT, OutputDataT]):
 
         `None` if code of the agent answers it without a model, or if code that prepares it calls a model.
         """
+        from fastroai.agent.quotes.probe import fingerprint_call
+
         return await fingerprint_call(self._dispatcher, call)
 
     def declared_for(self, call: AgentCall) -> Mapping[str, str]:
@@ -598,10 +601,14 @@ class FastroAgent(MapsRows[OutputDataT], Generic[AgentDepsT, OutputDataT]):
                 the loop).
             config: Settings of the step.
         """
+        from fastroai.agent.step import AgentStep
+
         return AgentStep(self, prompt, config, type_of_outputs(self.agent.output_type))
 
     def rows_target(self) -> RowTarget[OutputDataT]:
         """Return this agent as what rows are given to: each row is a prompt."""
+        from fastroai.agent.row_target import AgentRows
+
         return AgentRows(
             name=self.name,
             returns=type_of_outputs(self.agent.output_type),

@@ -16,10 +16,10 @@ from pydantic_core import to_json
 from fastroai.other_names import other_names
 from fastroai.records import AgentCallUsage, RequestRecord, ToolCall, Usage, dump
 from fastroai.tracing import TraceSpan
-from fastroai.usage import UsageReport
 
 if TYPE_CHECKING:
     from fastroai.runtime import Scope
+    from fastroai.usage.reports.report import UsageReport
 
 
 @other_names(
@@ -98,6 +98,8 @@ class ChatResponse(Generic[OutputDataT]):
 
     def report(self) -> UsageReport:
         """Return the cost of the call by agent, model, tool and outcome, to print or to pass on."""
+        from fastroai.usage.reports.report import UsageReport
+
         return UsageReport.of(self.records)
 
     @property

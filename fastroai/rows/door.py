@@ -10,15 +10,6 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypedDict
 from typing_extensions import TypeVar
 
 from fastroai.errors import ConfigurationError
-from fastroai.rows.estimating import estimate_rows
-from fastroai.rows.machine import OnRowError
-from fastroai.rows.run import RowOptions, RowRun
-from fastroai.rows.source import RowInputs, RowKey, RowSource
-from fastroai.rows.table import RowTable
-from fastroai.rows.target import RowTarget
-from fastroai.runs.progress.progress import OnProgress
-from fastroai.runs.progress.showing import ShowProgress, Watching
-from fastroai.runs.request import RunRequest
 from fastroai.runtime import blocking
 from fastroai.runtime.events import OnEvent, listener_of
 from fastroai.runtime.labels import labels_of
@@ -29,8 +20,15 @@ from fastroai.tracing import Tracer
 from fastroai.usage import BudgetLike, Quote
 from fastroai.usage.limits import limits_of
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # agents, pipelines and graphs have this method; few programs call it and load the others
     from pydantic_ai.capabilities import BatchModelRequests
+
+    from fastroai.rows.machine import OnRowError
+    from fastroai.rows.source import RowInputs, RowKey, RowSource
+    from fastroai.rows.table import RowTable
+    from fastroai.rows.target import RowTarget
+    from fastroai.runs.progress.progress import OnProgress
+    from fastroai.runs.progress.showing import ShowProgress
 
 OutputT = TypeVar("OutputT", covariant=True, default=Any)
 
@@ -129,6 +127,10 @@ class MapsRows(ABC, Generic[OutputT]):
             CostBudgetExceeded: a budget around this call is used up.
             MissingExtraError: `progress` is shown in a terminal, and rich is not installed (the extra `cli`).
         """
+        from fastroai.rows.run import RowOptions, RowRun
+        from fastroai.runs.progress.showing import Watching
+        from fastroai.runs.request import RunRequest
+
         check_count("concurrency", concurrency, least=1)
         check_count("retries", retries)
         target, batching = self.rows_target(), _batching(batch)
@@ -197,6 +199,10 @@ class MapsRows(ABC, Generic[OutputT]):
         Raises:
             ConfigurationError: the rows are an iterator, or the store has no use without a `run_id`.
         """
+        from fastroai.rows.estimating import estimate_rows
+        from fastroai.rows.run import RowOptions
+        from fastroai.runs.request import RunRequest
+
         check_count("sample", sample, least=1, required=True)
         options = RowOptions(
             inputs=inputs,

@@ -6,7 +6,7 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 from traceback import extract_tb, format_list
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import JsonValue
 
@@ -30,7 +30,6 @@ from fastroai.runtime.facts import (
 )
 from fastroai.runtime.retrying.failures import noted_class
 from fastroai.runtime.scope import RUNS
-from fastroai.steps.config import ResolvedConfig
 from fastroai.steps.conversation import ConversationState, state_in
 from fastroai.store.record.log import Log, log_of, run_of
 from fastroai.store.record.memo import Memo, agent_call_key
@@ -38,6 +37,9 @@ from fastroai.store.record.payloads import PayloadCodec, is_sealed, unseal
 from fastroai.store.record.runs import DurableRun
 from fastroai.store.record.values import value_from_json
 from fastroai.tracing import attributes
+
+if TYPE_CHECKING:  # plain agents use this module, and have no settings of steps
+    from fastroai.steps.config import ResolvedConfig
 
 _LONGEST_MESSAGE: Final = 10_000
 """Most characters that are kept of the message of an exception, which can hold a whole answer."""

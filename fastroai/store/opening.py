@@ -11,7 +11,6 @@ from weakref import WeakValueDictionary
 from fastroai.errors import ConfigurationError
 from fastroai.store.backends.address import Address
 from fastroai.store.backends.payload_stores import FilePayloadStore, FsspecPayloadStore, PayloadStore
-from fastroai.store.backends.run_sqlite import SQLiteRunStore
 from fastroai.store.run_store import RunStore
 
 _SCHEMES: Final = ("sqlite", "redis", "rediss", "postgresql", "postgres")
@@ -48,6 +47,8 @@ def open_run_store(place: str | os.PathLike[str]) -> RunStore:
         from fastroai.store.backends.run_postgres import PostgresRunStore
 
         return PostgresRunStore(where)
+    from fastroai.store.backends.run_sqlite import SQLiteRunStore
+
     return SQLiteRunStore(where)
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
-from fastroai.drawing.pages import MOST_ROWS, escaped, page, table
 from fastroai.errors import ConfigurationError
 from fastroai.records import EXACT, exact_sum, usd_to_microcents
 from fastroai.usage.money import Amount, exact_decimal, exact_dollars, format_cost, whole_number
@@ -221,7 +220,10 @@ class Quote:
         return "\n".join(self._lines(""))
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        rows = [_row(self, 0), *(_row(part, 1) for part in [*self.parts.values()][:MOST_ROWS])]
+        from fastroai.drawing.pages import MOST_ROWS, escaped, page, table  # late: only notebooks show pages
+
+        rows = [(f"<b>{escaped(self.name or 'quote')}</b>", *self._amounts)]
+        rows += [(escaped(part.name), *part._amounts) for part in [*self.parts.values()][:MOST_ROWS]]
         because = "<br>".join(escaped(line) for line in str(self).splitlines()[: MOST_ROWS * 4])
         body = table(("", "at least", "expected", "at most"), rows)
         return page(
@@ -229,9 +231,13 @@ class Quote:
             str(self),
         )
 
-    def _lines(self, indent: str) -> Iterator[str]:
-        lower, expected = format_cost(self.lower_usd), format_cost(self.expected_usd)
+    @property
+    def _amounts(self) -> tuple[str, str, str]:
         upper = "no known limit" if self.upper_usd is None else format_cost(self.upper_usd)
+        return format_cost(self.lower_usd), format_cost(self.expected_usd), upper
+
+    def _lines(self, indent: str) -> Iterator[str]:
+        lower, expected, upper = self._amounts
         yield f"{indent}{self.name or 'quote'}: {lower} to {upper}, expected {expected}"
         for title, reasons in (
             ("at least", self.lower_reasons),
@@ -242,12 +248,6 @@ class Quote:
                 yield f"{indent}  {f'{title}:' if not number else '':<9} {reason}"
         for part in self.parts.values():
             yield from part._lines(indent + "  ")
-
-
-def _row(quote: Quote, depth: int) -> tuple[str, ...]:
-    upper = "no known limit" if quote.upper_usd is None else format_cost(quote.upper_usd)
-    name = f"<b>{escaped(quote.name or 'quote')}</b>" if not depth else escaped(quote.name)
-    return name, format_cost(quote.lower_usd), format_cost(quote.expected_usd), upper
 
 
 def _times(count: int, reasons: Reasons) -> Reasons:

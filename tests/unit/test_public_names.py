@@ -132,6 +132,24 @@ def test_pipelines_and_graphs_without_agents_load_neither_pydantic_ai_nor_prices
     assert done.stdout.splitlines() == ["1", "1", "[]"]
 
 
+FIRST_ANSWER = """
+import asyncio, sys
+from fastroai import FastroAgent
+from pydantic_ai.models.test import TestModel
+
+asyncio.run(FastroAgent(TestModel()).run("hi"))
+rare = ("drawing", "rows.run", "runs", "pipelines", "steps.context", "agent.quotes.estimate", "agent.step")
+rare += ("store.backends.run_sqlite", "store.reading.trace", "usage.reports.report")
+from fastroai.usage.facts.provider import all_facts
+print([name for name in rare if f"fastroai.{name}" in sys.modules], all_facts.cache_info().currsize)
+"""
+
+
+def test_a_first_answer_loads_no_module_that_it_does_not_need() -> None:
+    done = subprocess.run([sys.executable, "-c", FIRST_ANSWER], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["[]", "0"]
+
+
 PLAIN_TYPES = """
 import asyncio, sys
 from fastroai import Edge, Graph, Pipeline, StepContext, step

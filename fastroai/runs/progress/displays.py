@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from fastroai.drawing.pages import escaped, page
 from fastroai.errors import MissingExtraError
 from fastroai.plain_text import plain_line
 from fastroai.runs.progress.lines import cost_of, count_of, line_of, pace_of, summary_of
@@ -187,14 +186,15 @@ class _Table:
         self._runs, self._more = runs, more
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        rows = "".join(map(_row, self._runs))
+        from fastroai.drawing.pages import escaped, page  # late: only notebooks show pages
+
+        rows = "".join(_row(label, progress, escaped) for label, progress in self._runs)
         more = f"<p>and {self._more} more</p>" if self._more > 0 else ""
         text = "\n".join(summary_of(label, progress) for label, progress in self._runs)
         return page(f'<table class="progress">{rows}</table>{more}', text)
 
 
-def _row(run: Labelled) -> str:
-    label, progress = run
+def _row(label: str, progress: Progress, escaped: Callable[..., str]) -> str:
     total, is_over = progress.total, progress.status != "running"
     at = "" if total is None else f' value="{progress.ended}" max="{max(total, 1)}"'
     bar = "" if total is None and is_over else f"<progress{at}></progress>"

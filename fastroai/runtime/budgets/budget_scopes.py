@@ -16,12 +16,12 @@ from fastroai.runtime.budgets.ledger import NO_LIMIT, Account, Room
 from fastroai.runtime.events import OnEvent, listener_of
 from fastroai.runtime.labels import labels_of
 from fastroai.runtime.scope import Scope, current_scope
-from fastroai.usage import UsageReport
 from fastroai.usage.limits import limits_of
 
 if TYPE_CHECKING:
     from fastroai.tracing import Tracer
     from fastroai.usage import BudgetLike
+    from fastroai.usage.reports.report import UsageReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +108,8 @@ class BudgetScope(BudgetView):
 
     def report(self) -> UsageReport:
         """Return a report of the spending inside, by step, agent, model, tool and outcome."""
+        from fastroai.usage.reports.report import UsageReport
+
         return UsageReport.of(self.records)
 
     async def __aenter__(self) -> Self:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastroai.errors import trace_source_of
 from fastroai.places import is_in
@@ -20,13 +20,15 @@ from fastroai.runtime.facts import (
     WaitStarted,
 )
 from fastroai.store.open_questions import Question
-from fastroai.store.reading.trace import RunTrace
 from fastroai.store.record.packed import PackedFacts
 from fastroai.store.record.payloads import seal
 from fastroai.store.record.runs import DurableRun
 from fastroai.store.record.unsealing import seal_payloads
 from fastroai.store.record.values import value_to_json
 from fastroai.store.signals import Signal
+
+if TYPE_CHECKING:
+    from fastroai.store.reading.trace import RunTrace
 
 
 class Log:
@@ -180,6 +182,8 @@ class RunLog:
     @cached_property
     def trace(self) -> RunTrace:
         """The trace, made when it is first asked for."""
+        from fastroai.store.reading.trace import RunTrace  # late: most traces are never read
+
         return RunTrace(self._facts())
 
     def __reduce__(self) -> tuple[Callable[[Sequence[Fact]], RunLog], tuple[Sequence[Fact]]]:

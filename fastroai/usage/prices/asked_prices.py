@@ -15,8 +15,10 @@ def asked_tier(provider: str, settings: Mapping[str, object]) -> str | None:
     asked = settings.get("openai_service_tier") or (
         settings.get("service_tier") if provider == "openai" else None
     )
+    if not isinstance(asked, str):
+        return None
     tiers = all_facts()["openai"].service_tiers
-    return asked if isinstance(asked, str) and tiers is not None and asked in tiers.dearer else None
+    return asked if tiers is not None and asked in tiers.dearer else None
 
 
 def caches_half_a_day(settings: Mapping[str, object]) -> bool:

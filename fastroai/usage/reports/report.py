@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from fastroai.drawing.pages import page
 from fastroai.records import RequestRecord, Usage
 from fastroai.usage.reports.report_data import as_csv, as_json
 from fastroai.usage.reports.report_rows import (
@@ -147,6 +146,8 @@ class UsageReport:
         return as_rich(self)
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        from fastroai.drawing.pages import page  # late: only notebooks show pages
+
         return page(self._repr_html_(), str(self))
 
     def _repr_html_(self) -> str:
