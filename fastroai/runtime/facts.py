@@ -650,7 +650,8 @@ class StepFact(Fact):
     @property
     def place(self) -> str:
         """The place of the step, such as `write` or `write@1/inner/check#2`."""
-        place = f"{self.part.prefix}{quoted(self.step_id)}"
+        # Added, not formatted: the place of most steps is their id, and so it is the same text in memory.
+        place = self.part.prefix + quoted(self.step_id)
         return place if self.visit == 1 else f"{place}#{self.visit}"
 
     @property
@@ -760,7 +761,7 @@ class StepFinished(StepEnds):
     degraded: bool = False
     """Whether something inside the step failed, and the step went on."""
     duration_ms: float = 0.0
-    written: Written = field(default_factory=dict, compare=False, repr=False)
+    written: Written = field(default_factory=lambda: _NOTHING_WRITTEN, compare=False, repr=False)
     """The values that a node writes into the memory of its graph."""
     spent_in: Told = field(default=None, compare=False, repr=False)
 

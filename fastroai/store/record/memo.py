@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict, deque
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from itertools import takewhile
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -253,15 +252,15 @@ class Memo:
     @property
     def seconds(self) -> float:
         """Seconds for which the run has been running, in all its processes, as far as their facts show."""
-        spent, began, is_fork = timedelta(0), self.opened.at, self.opened.forked_from is not None
+        spent, began, is_fork = 0.0, self.opened.timestamp, self.opened.forked_from is not None
         last = began
         for entry in self.entries:
             if isinstance(entry, facts.AnswerGiven) or (is_fork and entry.timestamp < self.opened.timestamp):
                 continue  # given while no process had the run; or of the run that it is a fork of
             if isinstance(entry, facts.RunResumed):
-                spent, began = spent + max(last - began, timedelta(0)), entry.at
-            last = entry.at
-        return (spent + max(last - began, timedelta(0))).total_seconds()
+                spent, began = spent + max(last - began, 0.0), entry.timestamp
+            last = entry.timestamp
+        return spent + max(last - began, 0.0)
 
     def history(self, place: str) -> Iterator[tuple[int, facts.PlanFact | facts.RunResumed]]:
         """Yield the facts of the pipeline or graph at a place, and all resumptions, with their positions.
