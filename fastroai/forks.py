@@ -10,11 +10,19 @@ import itertools
 import os
 import threading
 from collections.abc import Callable
-from functools import partial
 from inspect import ismethod
 from types import TracebackType
-from typing import Final
+from typing import Any, Final
 from weakref import ref
+
+
+class _Owner(ref[Any]):
+    """The object of a method, which may go: there can be thousands, as each agent has one."""
+
+    __slots__ = ("number",)
+
+    number: int
+    """Number of the call."""
 
 
 class _Calls:
@@ -22,27 +30,30 @@ class _Calls:
 
     def __init__(self) -> None:
         self._numbers = itertools.count()
-        self._calls: dict[int, Callable[[], Callable[[], object] | None]] = {}
-        """Each entry returns its function; `None` if the function's object is gone."""
+        self._calls: dict[int, tuple[Callable[..., object], _Owner | None]] = {}
+        """Each function, with the object whose method it is, if any."""
+
+        # Not a WeakMethod: when the interpreter exits, its callback can find it half cleared, and raise.
+        def forget(owner: _Owner) -> None:
+            self._calls.pop(owner.number, None)
+
+        self._forget = forget
 
     def add(self, call: Callable[[], object]) -> None:
         number = next(self._numbers)
         if ismethod(call):
-            # Not a WeakMethod: when the interpreter exits, its callback can find it half cleared, and raise.
-            owner = ref(call.__self__, lambda _: self._calls.pop(number, None))
-            self._calls[number] = partial(_bound, call.__func__, owner)
+            owner = _Owner(call.__self__, self._forget)
+            owner.number = number
+            self._calls[number] = call.__func__, owner
         else:
-            self._calls[number] = lambda: call
+            self._calls[number] = call, None
 
     def call_all(self) -> None:
-        for found in [*self._calls.values()]:
-            if (call := found()) is not None:
+        for call, owner in [*self._calls.values()]:
+            if owner is None:
                 call()
-
-
-def _bound(method: Callable[..., object], owner: ref[object]) -> Callable[[], object] | None:
-    found = owner()
-    return None if found is None else partial(method, found)
+            elif (found := owner()) is not None:
+                call(found)
 
 
 _in_child: Final = _Calls()
