@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import concurrent.futures
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
-from random import random
-from time import monotonic
-from typing import Any, Final, TypeAlias, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from fastroai.errors import RevisionConflict, SpendStoreUnavailable, StoreUnavailable
 from fastroai.forks import in_forked_process
 from fastroai.runtime.concurrency.sync import in_background
-from fastroai.runtime.owner import steady_seconds
-from fastroai.store.backends.groups import Groups
 from fastroai.store.reading.earlier_spending import refuse_earlier
 from fastroai.store.run_store import RunStore, StoredKey, StoredValues, deletes_at_revision
 from fastroai.store.shared_spending.spend_values import decode_account, encode_account
+from fastroai.store.shared_values import SharedValues
 from fastroai.usage.shared.ruled_spend_store import RuledSpendStore
 from fastroai.usage.shared.spend_rows import AccountRow
 from fastroai.usage.shared.spend_rules import OpenAccount
@@ -37,33 +33,15 @@ _SWEPT_AT_ONCE: Final = 20
 _MOST_REVISIONS: Final = 2**24
 """Accounts at this revision or a higher one are kept. New keys begin above the highest deleted revision, and
 the revisions of a store must not run out."""
-_PAUSE: Final = 0.001
-"""Most seconds to wait after the first conflict. Each further conflict adds as many."""
-_LONGEST_PAUSE: Final = 0.02
-_PATIENCE: Final = 20.0
-"""Seconds after which a change is given up if others change the account all the time."""
-_STALE: Final = 60.0
-"""Seconds after which an account is read again before it is written: this process may have been stopped."""
-_LOST: Final = "restore a backup, or give the SpendLimit another store"
 
 _sweeps: Final[set[concurrent.futures.Future[None]]] = set()
 in_forked_process(_sweeps.clear)
 
 
-_Act: TypeAlias = tuple[Callable[[OpenAccount], Any], bool]
-"""Something to do with an account, and whether the account is written afterwards."""
+class KeyedSpendStore(SharedValues[SpendAccount, OpenAccount], RuledSpendStore):
+    """A `SpendStore` in any `RunStore`, beside the runs there. An account is one of its `SharedValues`."""
 
-
-class KeyedSpendStore(RuledSpendStore):
-    """A `SpendStore` in any `RunStore`, beside the runs there.
-
-    An account is read, changed by the rules of `OpenAccount`, and written at the revision at which it was
-    read. If somebody else has written meanwhile, all of that is done again. What one process asks of an
-    account while that is under way is decided together after it, in one write.
-
-    A store that has lost the value of an account, or has a damaged one, counts as unavailable: a limit that
-    starts from zero again would not hold.
-    """
+    lost = "restore a backup, or give the SpendLimit another store"
 
     def __init__(
         self,
@@ -78,10 +56,8 @@ class KeyedSpendStore(RuledSpendStore):
             steady_clock: Returns seconds that nobody can set, for leases. It must be the same clock in all
                 processes. By default, leases end by the clock of the store.
         """
-        self.runs = runs
-        """The store of runs that keeps the accounts."""
+        super().__init__(runs)
         self._steady_clock, self._refuse_earlier = steady_clock, partial(refuse_earlier, runs)
-        self._groups: Groups[SpendAccount, _Act, Any] = Groups(self._decide)
         self._swept_up_to = ""
         self._start()
         in_forked_process(self._start)
@@ -118,63 +94,34 @@ class KeyedSpendStore(RuledSpendStore):
 
     async def _act(self, account: SpendAccount, act: Callable[[OpenAccount], T], *, keeps: bool = True) -> T:
         try:
-            answer: T = await self._groups.ask(account, (act, keeps))
-            return answer
+            return await self.ask(account, act, keeps=keeps)
         except StoreUnavailable as error:  # one of its own for each who asked
             raise _unavailable(error) from error.__cause__
 
     # --- deciding ---
 
-    async def _decide(self, account: SpendAccount, acts: Sequence[_Act]) -> Sequence[Any]:
-        """Do all of this with an account, in one write. Each act can be repeated: see `SpendStore`."""
-        key, until, pause = _key(account), monotonic() + _PATIENCE, 0.0
-        while monotonic() < until:
-            asked_at = steady_seconds()
-            found = await self.runs.read(key)
-            if not found.revision:
-                await self._refuse_earlier(account)
-            opened, answers = self._after(account, found, acts)
-            if not opened.is_known or not any(keeps for _, keeps in acts):
-                return answers
-            if steady_seconds() - asked_at > _STALE:
-                continue
-            try:
-                await self.runs.compare_and_set(key, encode_account(opened.row), revision=found.revision)
-            except RevisionConflict:
-                pause = min(pause + _PAUSE, _LONGEST_PAUSE)
-                await asyncio.sleep(pause * random())
-            else:
-                if opened.opens_window:
-                    self._start_sweep(found.now)
-                return answers
-        reason = f"other processes changed the account {account.key!r} at every attempt for {_PATIENCE:g} s"
-        raise SpendStoreUnavailable(repr(self.runs), reason, "see how many processes share it")
+    def key_of(self, name: SpendAccount) -> str:
+        """See `SharedValues`."""
+        return f"{_PREFIX}{name.window}:{name.key}"
 
-    def _after(
-        self, account: SpendAccount, found: StoredValues, acts: Sequence[_Act]
-    ) -> tuple[OpenAccount, Sequence[Any]]:
-        """Return the account after these acts, and the answer to each. One that fails leaves no trace."""
-        failed: dict[int, Exception] = {}
-        while True:
-            opened, answers = self._opened(account, found), list[Any]()
-            try:
-                for act, _ in acts:
-                    answers.append(failed.get(len(answers)) or act(opened))
-            except Exception as error:
-                failed[len(answers)] = error
-            else:
-                return opened, answers
+    def _described(self, name: SpendAccount) -> str:
+        return f"the account {name.key!r} ({name.window})"
 
-    def _opened(self, account: SpendAccount, found: StoredValues) -> OpenAccount:
-        row: AccountRow | None = None
-        if found.revision:
-            try:
-                row = decode_account(found.values[-1] if found.values else b"")
-            except ValueError as error:
-                what = str(error) if found.values else "its value is gone"
-                reason = f"the account {account.key!r} ({account.window}) cannot be read: {what}"
-                raise SpendStoreUnavailable(repr(self.runs), reason, _LOST) from error
-        return OpenAccount(row, account.window, found.now.astimezone(UTC), self._steady(found.now))
+    def _open(self, name: SpendAccount, value: bytes | None, now: datetime) -> OpenAccount:
+        row = None if value is None else decode_account(value)
+        return OpenAccount(row, name.window, now.astimezone(UTC), self._steady(now))
+
+    def _encode(self, opened: OpenAccount) -> bytes | None:
+        return encode_account(opened.row) if opened.is_known else None
+
+    async def _check_new(self, name: SpendAccount) -> None:
+        await self._refuse_earlier(name)
+
+    def _decided(
+        self, name: SpendAccount, opened: OpenAccount, found: StoredValues, *, is_written: bool
+    ) -> None:
+        if is_written and opened.opens_window:
+            self._start_sweep(found.now)
 
     def _steady(self, now: datetime) -> float:
         return now.timestamp() if self._steady_clock is None else self._steady_clock()
@@ -214,10 +161,6 @@ class KeyedSpendStore(RuledSpendStore):
             return decode_account(found.value).is_over(now.astimezone(UTC), self._steady(now))
         except ValueError:
             return False
-
-
-def _key(account: SpendAccount) -> str:
-    return f"{_PREFIX}{account.window}:{account.key}"
 
 
 def _account(key: str) -> SpendAccount:

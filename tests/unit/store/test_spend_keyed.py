@@ -26,7 +26,7 @@ from fastroai.store import (
 )
 from fastroai.store.backends import groups
 from fastroai.store.record.checksums import with_checksum, without_checksum
-from fastroai.store.shared_spending import spend_keyed
+from fastroai.store import shared_values
 from fastroai.store.shared_spending.spend_keyed import KeyedSpendStore
 from fastroai.usage import SpendClaim, SpendStore, SpendVerdict
 
@@ -269,7 +269,7 @@ async def test_who_is_always_overtaken_gives_up(monkeypatch: pytest.MonkeyPatch)
         async def compare_and_set(self, key: str, value: bytes, *, revision: int) -> None:
             raise RevisionConflict(key, revision, revision + 1)
 
-    monkeypatch.setattr(spend_keyed, "_PATIENCE", 0.05)
+    monkeypatch.setattr(shared_values, "_PATIENCE", 0.05)
     with pytest.raises(SpendStoreUnavailable, match="at every attempt"):
         await KeyedSpendStore(Overtaken()).reserve(claim("a"))
 
@@ -281,7 +281,7 @@ async def test_a_process_that_was_stopped_reads_again_before_it_writes(
     runs.may_go.release()
     reads: list[str] = []
     faulty = FaultyStore(runs, reading=reads.append)
-    monkeypatch.setattr(spend_keyed, "steady_seconds", lambda: next(times))
+    monkeypatch.setattr(shared_values, "steady_seconds", lambda: next(times))
     assert (await KeyedSpendStore(faulty).reserve(claim("a"))).granted
     assert (reads, runs.writes) == ([KEY, KEY], 1)
 
