@@ -59,8 +59,8 @@ if TYPE_CHECKING:
     from fastroai.runtime.providers.circuit_breaker import CircuitBreaker as CircuitBreaker
     from fastroai.runtime.providers.provider_limits import ProviderLimit as ProviderLimit
     from fastroai.runtime.providers.provider_limits import ProviderLimits as ProviderLimits
-    from fastroai.runtime.providers.provider_limits import ProviderLimitStatus as ProviderLimitStatus
     from fastroai.runtime.providers.provider_limits import check_provider_limits as check_provider_limits
+    from fastroai.runtime.providers.provider_line import ProviderLimitStatus as ProviderLimitStatus
     from fastroai.runtime.retrying.classification import Classifier as Classifier
     from fastroai.runtime.retrying.classification import FailureClass as FailureClass
     from fastroai.runtime.retrying.classification import FailureContext as FailureContext
@@ -92,7 +92,8 @@ if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getatt
             ".retrying.classification": ("Classifier", "FailureClass", "FailureContext", "classify"),
             ".events": ("CircuitClosed", "CircuitOpened"),
             ".options": ("LongTimeoutWarning",),
-            ".providers.provider_limits": ("ProviderLimit", "ProviderLimitStatus"),
+            ".providers.provider_limits": ("ProviderLimit",),
+            ".providers.provider_line": ("ProviderLimitStatus",),
             ".retrying.retry": ("DEFAULT_RETRY", "RetriesUsed", "RetryPolicy"),
         },
         unlisted={

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 from fastroai.forks import in_forked_process
+from fastroai.runtime.concurrency.wakeup import wait_for
 from fastroai.store.backends.workers import Workers
 
 GLANCE: Final = 0.5
@@ -91,13 +92,6 @@ def _set(waiters: Iterable[_Waiter]) -> None:
     for loop, event in waiters:
         with suppress(RuntimeError):  # its loop is closed, so nobody waits there
             loop.call_soon_threadsafe(event.set)
-
-
-async def wait_for(event: asyncio.Event, seconds: float) -> None:
-    """Wait for an event, at most `seconds`."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await event.wait()
 
 
 class Line(Protocol):

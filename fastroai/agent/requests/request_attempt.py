@@ -242,14 +242,15 @@ class RequestAttempt:
             except BaseException:
                 permit.give_back()
                 raise
-            if reservation.terms.wrapped is terms.wrapped:
+            wrapped = reservation.terms.wrapped
+            if wrapped is terms.wrapped and permit.send():
                 break
-            # A budget has stepped down to another model, for which this is no permit.
-            terms = replace(terms, wrapped=reservation.terms.wrapped, known_bound=None)
+            if wrapped is not terms.wrapped:
+                # A budget has stepped down to another model, for which this is no permit.
+                terms = replace(terms, wrapped=wrapped, known_bound=None)
             reservation.give_back()
             permit.give_back()
         reservation.note_slot()
-        permit.send()
         self.permit, self.held_back = permit, True
         return reservation
 

@@ -71,3 +71,10 @@ async def result_of(future: Future[T]) -> T:
     future.add_done_callback(lambda _: done.set())
     await done.wait()
     return future.result()
+
+
+async def wait_for(event: asyncio.Event, seconds: float) -> None:
+    """Wait for an event, at most `seconds`."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()

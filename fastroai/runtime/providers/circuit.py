@@ -5,10 +5,12 @@ Times are seconds of one clock that never goes back. The caller of a circuit hol
 
 from __future__ import annotations
 
-from collections import deque
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 CircuitState = Literal["closed", "open", "half-open"]
+Health = Literal["well", "ill", "unknown"]
+"""What the end of a request says of its provider."""
 
 SEVERITY: Final[tuple[CircuitState, ...]] = ("closed", "half-open", "open")
 
@@ -22,6 +24,26 @@ class Pass:
         self.period, self.is_probe = period, is_probe
 
 
+@dataclass(slots=True)
+class CircuitMemory:
+    """Everything that a circuit remembers."""
+
+    failed_at: list[float] = field(default_factory=list)
+    """Times of the failures in the present period, at most as many as open the circuit."""
+    opened_at: float | None = None
+    period: int = 0
+    probing: int = 0
+    """Number of probes in flight."""
+    last_failure: str = ""
+    """The message of the last failure."""
+
+    def move(self, seconds: float) -> None:
+        """Move all times, because they are to be those of another clock."""
+        self.failed_at = [at + seconds for at in self.failed_at]
+        if self.opened_at is not None:
+            self.opened_at += seconds
+
+
 class Circuit:
     """Closed: all requests pass. Open: none does. Half-open, after the cooldown: a few probes do, and decide.
 
@@ -29,77 +51,79 @@ class Circuit:
     nothing in the present one.
     """
 
-    __slots__ = (
-        "_cooldown",
-        "_failed_at",
-        "_failures",
-        "_opened_at",
-        "_period",
-        "_probes",
-        "_probing",
-        "_window",
-        "last_failure",
-    )
+    __slots__ = ("_cooldown", "_failures", "_probes", "_window", "memory")
 
-    def __init__(self, failures: int, window: float, cooldown: float, probes: int) -> None:
+    def __init__(
+        self,
+        failures: int,
+        window: float,
+        cooldown: float,
+        probes: int,
+        memory: CircuitMemory | None = None,
+    ) -> None:
         """Open after `failures` failures in `window` seconds; allow `probes` after `cooldown` seconds."""
         self._failures, self._window, self._cooldown, self._probes = failures, window, cooldown, probes
-        self._failed_at: deque[float] = deque(maxlen=failures)
-        self._opened_at: float | None = None
-        self._period = 0
-        self._probing = 0
-        self.last_failure = ""
+        self.memory = CircuitMemory() if memory is None else memory
+
+    @property
+    def last_failure(self) -> str:
+        """The message of the last failure."""
+        return self.memory.last_failure
 
     def state(self, now: float) -> CircuitState:
         """Return the state at this time."""
-        if self._opened_at is None:
+        opened_at = self.memory.opened_at
+        if opened_at is None:
             return "closed"
-        return "open" if now < self._opened_at + self._cooldown else "half-open"
+        return "open" if now < opened_at + self._cooldown else "half-open"
 
     def refuses_for(self, now: float) -> float | None:
         """Return the seconds until a request may try; 0 while probes are in flight; `None` if one may now."""
-        if self._opened_at is None:
+        opened_at = self.memory.opened_at
+        if opened_at is None:
             return None
-        left = self._opened_at + self._cooldown - now
+        left = opened_at + self._cooldown - now
         if left > 0:
             return left
-        return None if self._probing < self._probes else 0.0
+        return None if self.memory.probing < self._probes else 0.0
 
     def enter(self, now: float) -> Pass | None:
         """Let a request through and return its pass; `None` if no request may pass now."""
         if self.refuses_for(now) is not None:
             return None
-        is_probe = self._opened_at is not None
-        self._probing += is_probe
-        return Pass(self._period, is_probe=is_probe)
+        is_probe = self.memory.opened_at is not None
+        self.memory.probing += is_probe
+        return Pass(self.memory.period, is_probe=is_probe)
 
     def succeed(self, taken: Pass) -> bool:
         """Note that the provider answered. Returns True if that closes the circuit."""
-        if not taken.is_probe or taken.period != self._period:
+        if not taken.is_probe or taken.period != self.memory.period:
             return False
         self._begin(None)
-        taken.period, taken.is_probe = self._period, False
+        taken.period, taken.is_probe = self.memory.period, False
         return True
 
     def fail(self, taken: Pass, now: float, failure: str) -> bool:
         """Note that the provider failed. Returns True if that opens the circuit."""
-        if taken.period != self._period:
+        memory = self.memory
+        if taken.period != memory.period:
             return False
-        self.last_failure = failure
+        memory.last_failure = failure
         if not taken.is_probe:
-            self._failed_at.append(now)
-            if len(self._failed_at) < self._failures or self._failed_at[0] <= now - self._window:
+            memory.failed_at.append(now)
+            del memory.failed_at[: -self._failures]
+            if len(memory.failed_at) < self._failures or memory.failed_at[0] <= now - self._window:
                 return False
         self._begin(now)
         return True
 
     def give_back(self, taken: Pass) -> None:
         """End a pass whose request says nothing about the health of the provider."""
-        if taken.is_probe and taken.period == self._period:
-            self._probing -= 1
+        if taken.is_probe and taken.period == self.memory.period:
+            self.memory.probing -= 1
 
     def _begin(self, opened_at: float | None) -> None:
-        self._opened_at = opened_at
-        self._period += 1
-        self._probing = 0
-        self._failed_at.clear()
+        self.memory.opened_at = opened_at
+        self.memory.period += 1
+        self.memory.probing = 0
+        self.memory.failed_at.clear()

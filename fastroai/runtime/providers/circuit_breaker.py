@@ -3,20 +3,43 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+import logging
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
-from typing import Literal
+from typing import Final
 
-from fastroai.errors import ConfigurationError, FastroAIError
+from fastroai.errors import ConfigurationError, FastroAIError, StoreUnavailable
 from fastroai.forks import in_forked_process
 from fastroai.other_names import other_names
 from fastroai.records import Duration, in_seconds
+from fastroai.runtime.concurrency.sync import in_background
 from fastroai.runtime.options import check_count, check_seconds
-from fastroai.runtime.providers.circuit import SEVERITY, Circuit, CircuitState, Pass
+from fastroai.runtime.providers.circuit import SEVERITY, Circuit, CircuitState, Health, Pass
+from fastroai.runtime.providers.shared_circuit import CircuitOptions, OpenCircuit, SeenCircuit
+from fastroai.runtime.providers.sharing import (
+    DEFAULT_KEY,
+    DEFAULT_LEASE,
+    Sharing,
+    StoreLike,
+    at_work,
+    sharing_by,
+)
+from fastroai.usage.budget import OnUncertain
 
-Health = Literal["well", "ill", "unknown"]
+logger: Final = logging.getLogger("fastroai.runtime")
+
+_BETWEEN: Final = 0.25
+"""Least seconds between two looks at a shared circuit, for those who wait in line."""
+_UNHINTED: Final = 5.0
+"""Most seconds between two looks, if the store tells of changes."""
+
+_watching: Final[set[concurrent.futures.Future[None]]] = set()
+"""Looks at circuits, kept until nobody waits. They end with the process."""
+in_forked_process(_watching.clear)
 
 
 @other_names(
@@ -36,19 +59,40 @@ class CircuitBreaker:
 
     Failed connections, timeouts, and statuses of 500 and more are failures. A 429 is not: the provider works,
     and asks to wait. Share one object between agents and `ProviderLimit`s; it has a circuit of its own for
-    each provider.
+    each provider. With a `store`, the failures of all processes with that store and `key` count together, and
+    a circuit is open for all of them.
 
         breaker = CircuitBreaker(failures=5, window=60.0, cooldown=30.0, probes=1)
         agent = FastroAgent("openai:gpt-5-mini", circuit_breaker=breaker)
     """
 
     def __init__(
-        self, *, failures: int = 5, window: Duration = 60.0, cooldown: Duration = 30.0, probes: int = 1
+        self,
+        *,
+        failures: int = 5,
+        window: Duration = 60.0,
+        cooldown: Duration = 30.0,
+        probes: int = 1,
+        store: StoreLike | None = None,
+        key: str = DEFAULT_KEY,
+        on_unavailable: OnUncertain = "refuse",
     ) -> None:
         """Open a circuit after `failures` failures within `window` seconds, for `cooldown` seconds.
 
+        Args:
+            failures: The failures that open a circuit.
+            window: Seconds within which they happen.
+            cooldown: Seconds for which a circuit is open.
+            probes: The most requests that may try at one time when the cooldown is over.
+            store: The store by which processes share the circuits: a `RunStore`, or the path or URL of one.
+                By default, each process has circuits of its own.
+            key: The name of the breaker in the store. Breakers with the same store and key are one.
+            on_unavailable: While the store cannot be reached, `refuse` requests, or `allow` them by the
+                failures of this process alone.
+
         Raises:
             ConfigurationError: an invalid value.
+            MissingExtraError: the client of the database at a URL is not installed.
         """
         check_count("failures", failures, least=1, required=True)
         check_count("probes", probes, least=1, required=True)
@@ -57,6 +101,8 @@ class CircuitBreaker:
             check_seconds(option, value)
         self.failures, self.probes = failures, probes
         self.window, self.cooldown = in_seconds(window), in_seconds(cooldown)
+        self.sharing = sharing_by(store, key, on_unavailable, DEFAULT_LEASE)
+        """How other processes share the circuits; `None` if they do not."""
         self._start()
         in_forked_process(self._start)  # probes of the parent process never end in a forked one
 
@@ -86,8 +132,18 @@ class CircuitBreaker:
         with self._lock:
             circuit = self._circuits.get(provider)
             if circuit is None:
-                circuit = self._circuits[provider] = ProviderCircuit(self)
+                if self.sharing is None:
+                    circuit = ProviderCircuit(self)
+                else:
+                    circuit = SharedCircuit(self, provider, self.sharing)
+                self._circuits[provider] = circuit
             return circuit
+
+    def share(self, sharing: Sharing) -> None:
+        """Share the circuits as the limit that the breaker is for, unless they are shared already."""
+        if self.sharing is None:
+            self.sharing = sharing
+            self._start()
 
 
 def check_circuit_breaker(breaker: CircuitBreaker | None) -> None:
@@ -126,24 +182,28 @@ class ProviderCircuit:
         with self._lock:
             return self._circuit.refuses_for(monotonic())
 
-    def enter(self) -> Pass | None:
-        """Let a request through and return its pass; `None` if no request may pass now."""
-        with self._lock:
-            return self._circuit.enter(monotonic())
+    async def enter(self) -> Pass | float:
+        """Let a request through, and return its pass, else the seconds until one may try: see `refuses_for`.
 
-    def succeed(self, taken: Pass) -> bool:
-        """Note that the provider answered. Returns True if that closes the circuit."""
-        with self._lock:
-            return self._circuit.succeed(taken)
+        Raises:
+            StoreUnavailable: the circuit is shared, and its store cannot be reached.
+        """
+        return self._enter_here()
 
-    def fail(self, taken: Pass, failure: str) -> bool:
-        """Note that the provider failed. Returns True if that opens the circuit, and wakes its watchers."""
+    def succeed(self, taken: Pass, note: Callable[[], None]) -> None:
+        """Note that the provider answered. Calls `note` if that closes the circuit."""
+        with self._lock:
+            closed = self._circuit.succeed(taken)
+        if closed:
+            note()
+
+    def fail(self, taken: Pass, failure: str, note: Callable[[], None]) -> None:
+        """Note that the provider failed. Calls `note` if that opens the circuit, and wakes its watchers."""
         with self._lock:
             opened = self._circuit.fail(taken, monotonic(), failure)
-            watchers = list(self._watchers) if opened else []
-        for wake in watchers:
-            wake()
-        return opened
+        if opened:
+            self._wake_watchers()
+            note()
 
     def give_back(self, taken: Pass) -> None:
         """End a pass whose request says nothing about the health of the provider."""
@@ -160,6 +220,141 @@ class ProviderCircuit:
         finally:
             with self._lock:
                 self._watchers.discard(wake)
+
+    def _enter_here(self) -> Pass | float:
+        with self._lock:
+            now = monotonic()
+            taken = self._circuit.enter(now)
+            return taken or self._circuit.refuses_for(now) or 0.0
+
+    def _wake_watchers(self) -> None:
+        with self._lock:
+            watchers = list(self._watchers)
+        for wake in watchers:
+            wake()
+
+
+class _SharedPass(Pass):
+    """The pass of a circuit that processes share."""
+
+    __slots__ = ("request",)
+
+    def __init__(self, request: str, taken: Pass) -> None:
+        super().__init__(taken.period, is_probe=taken.is_probe)
+        self.request = request
+
+
+class SharedCircuit(ProviderCircuit):
+    """The circuit of one provider, which other processes share.
+
+    Before each request the store is asked. What was last seen there is at hand in `_circuit`, with times of
+    the clock of this process.
+    """
+
+    def __init__(self, breaker: CircuitBreaker, provider: str, sharing: Sharing) -> None:
+        super().__init__(breaker)
+        self._options = CircuitOptions(breaker.failures, breaker.window, breaker.cooldown, breaker.probes)
+        self._sharing, self._provider, self._name = sharing, provider, f"{sharing.key}:{provider}"
+        self._is_watching = False
+
+    def refuses_for(self) -> float | None:
+        """Return the seconds for which the circuit is open; later, the store says whether one may try."""
+        return super().refuses_for() or None
+
+    async def enter(self) -> Pass | float:
+        """See `ProviderCircuit`."""
+        request = uuid.uuid4().hex
+        try:
+            seen = await self._ask(lambda circuit: circuit.enter(self._options, request))
+        except StoreUnavailable as error:
+            self._sharing.allow(error, f"the circuit breaker of {self._provider}")
+            return self._enter_here()
+        except asyncio.CancelledError:
+            in_background(self._end(request, Pass(0, is_probe=True), "unknown"), at_work)
+            raise
+        if seen.taken is None:
+            return super().refuses_for() or 0.0
+        return _SharedPass(request, seen.taken)
+
+    def succeed(self, taken: Pass, note: Callable[[], None]) -> None:
+        """See `ProviderCircuit`."""
+        if not isinstance(taken, _SharedPass):
+            super().succeed(taken, note)
+        elif taken.is_probe:
+            taken.is_probe = False  # it is told once
+            in_background(self._end(taken.request, taken, "well", note=note), at_work)
+
+    def fail(self, taken: Pass, failure: str, note: Callable[[], None]) -> None:
+        """See `ProviderCircuit`."""
+        if isinstance(taken, _SharedPass):
+            in_background(self._end(taken.request, taken, "ill", failure, note), at_work)
+        else:
+            super().fail(taken, failure, note)
+
+    def give_back(self, taken: Pass) -> None:
+        """See `ProviderCircuit`."""
+        if not isinstance(taken, _SharedPass):
+            super().give_back(taken)
+        elif taken.is_probe:
+            in_background(self._end(taken.request, taken, "unknown"), at_work)
+
+    @contextmanager
+    def watched(self, wake: Callable[[], None]) -> Iterator[None]:
+        """See `ProviderCircuit`. While anybody watches, changes by other processes are looked for."""
+        with super().watched(wake):
+            with self._lock:
+                begins, self._is_watching = not self._is_watching, True
+            if begins:
+                in_background(self._watch(), _watching)
+            yield
+
+    async def _watch(self) -> None:
+        while True:
+            with self._lock:
+                if not self._watchers:
+                    self._is_watching = False
+                    return
+            try:
+                await self._ask(OpenCircuit.look)
+                await asyncio.sleep(_BETWEEN)
+                await self._sharing.store.circuits.changed(self._name, _UNHINTED)
+            except Exception as error:  # requests ask again before they are sent, and then it matters
+                logger.debug("the circuit of %s cannot be watched: %s", self._provider, error)
+                await asyncio.sleep(_UNHINTED)
+
+    async def _end(
+        self,
+        request: str,
+        taken: Pass,
+        health: Health,
+        failure: str = "",
+        note: Callable[[], None] = lambda: None,
+    ) -> None:
+        try:
+            seen = await self._ask(
+                lambda circuit: circuit.end(self._options, request, taken.period, health, failure)
+            )
+        except Exception as error:  # a store can be the user's, and raise anything
+            logger.warning("the circuit of %s cannot be told of a request: %s", self._provider, error)
+            return
+        if not seen.has_turned:
+            return
+        if seen.taken is not None:
+            taken.period, taken.is_probe = seen.taken.period, seen.taken.is_probe
+        note()
+
+    async def _ask(self, act: Callable[[OpenCircuit], SeenCircuit]) -> SeenCircuit:
+        """Ask the store, and take over what is seen there."""
+        began = monotonic()
+        seen = await self._sharing.store.circuits.ask(self._name, act)
+        with self._lock:
+            was_open = self._circuit.refuses_for(monotonic()) is not None
+            seen.memory.move(began - seen.now)
+            self._circuit = Circuit(*self._options, seen.memory)
+            is_open = self._circuit.refuses_for(monotonic()) is not None
+        if is_open and not was_open:
+            self._wake_watchers()
+        return seen
 
 
 def health_of(error: BaseException, model: str, *, attempt_ran_out: bool) -> Health:

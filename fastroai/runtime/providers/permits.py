@@ -17,10 +17,11 @@ from fastroai.runtime.events import (
     CircuitClosed,
     CircuitOpened,
 )
-from fastroai.runtime.providers.circuit import Pass
-from fastroai.runtime.providers.circuit_breaker import CircuitBreaker, Health, ProviderCircuit
-from fastroai.runtime.providers.provider_limits import ProviderLimit, ProviderQueue, all_of
+from fastroai.runtime.providers.circuit import Health, Pass
+from fastroai.runtime.providers.circuit_breaker import CircuitBreaker, ProviderCircuit
+from fastroai.runtime.providers.provider_limits import ProviderLimit, all_of
 from fastroai.runtime.providers.provider_line import Ticket
+from fastroai.runtime.providers.provider_queue import Queue
 from fastroai.runtime.scope import Scope
 
 
@@ -46,11 +47,12 @@ class Guard:
         if left is not None:
             raise CircuitOpenError(self.provider, left, self.circuit.last_failure, self.agent)
 
-    def enter(self) -> Pass:
+    async def enter(self) -> Pass:
         """Take a pass. Raises `CircuitOpenError` if the circuit lets no request through now."""
-        while (taken := self.circuit.enter()) is None:
-            self.refuse()
-        return taken
+        taken = await self.circuit.enter()
+        if isinstance(taken, Pass):
+            return taken
+        raise CircuitOpenError(self.provider, taken, self.circuit.last_failure, self.agent)
 
 
 class Permit:
@@ -60,7 +62,7 @@ class Permit:
 
     def __init__(self, scope: Scope, provider: str, model: str) -> None:
         self._scope, self._provider, self._model = scope, provider, model
-        self._slots: list[tuple[ProviderQueue, Ticket]] = []
+        self._slots: list[tuple[Queue, Ticket]] = []
         self._passes: list[tuple[Guard, Pass]] = []
 
     async def take(
@@ -70,6 +72,7 @@ class Permit:
 
         Raises:
             CircuitOpenError: a circuit lets no request through, or opened while the request waited.
+            StoreUnavailable: a limit or circuit is shared, and its store cannot be reached.
         """
         refuse = functools.partial(_refuse, guards)
         refuse()
@@ -81,26 +84,22 @@ class Permit:
                 ticket = Ticket(expected, inside=inside)
                 watched = functools.partial(_watched, guards)
                 in_line = functools.partial(_in_line, self._scope, self._provider)
-                await queue.wait_turn(ticket, refuse, in_line, watched)
-                self._slots.append((queue, ticket))
+                granted_by = await queue.wait_turn(ticket, refuse, in_line, watched)
+                self._slots.append((granted_by, ticket))
             for guard in guards:
-                self._passes.append((guard, guard.enter()))
+                self._passes.append((guard, await guard.enter()))
         except BaseException:
             self.give_back()
             raise
 
-    def send(self) -> None:
-        """Note that the request goes out now."""
-        for queue, ticket in self._slots:
-            queue.send(ticket)
+    def send(self) -> bool:
+        """Note that the request goes out now. Returns False if its turn is over: then take another permit."""
+        return all(queue.send(ticket) for queue, ticket in self._slots)
 
     def answered(self) -> None:
         """Note that the provider answers: the circuits close, even if the stream fails later."""
         for guard, taken in self._passes:
-            if guard.circuit.succeed(taken):
-                self._scope.note(
-                    CircuitClosed(part=self._scope.part, provider=guard.provider, agent=guard.agent)
-                )
+            guard.circuit.succeed(taken, functools.partial(self._note_closed, guard))
 
     def end(self, health: Health, tokens: int | None, output_tokens: int | None, failure: str = "") -> None:
         """End the permit of a request that used `tokens`; with `None`, the expected number counts."""
@@ -112,19 +111,25 @@ class Permit:
         if health == "well":
             self.answered()
         for guard, taken in self._passes:
-            if health != "ill":
+            if health == "ill":
+                guard.circuit.fail(taken, failure, functools.partial(self._note_opened, guard, failure))
+            else:
                 guard.circuit.give_back(taken)
-            elif guard.circuit.fail(taken, failure):
-                self._scope.note(
-                    CircuitOpened(
-                        part=self._scope.part,
-                        provider=guard.provider,
-                        agent=guard.agent,
-                        last_failure=failure,
-                        cooldown=guard.circuit.cooldown,
-                    )
-                )
         self._passes = []
+
+    def _note_closed(self, guard: Guard) -> None:
+        self._scope.note(CircuitClosed(part=self._scope.part, provider=guard.provider, agent=guard.agent))
+
+    def _note_opened(self, guard: Guard, failure: str) -> None:
+        self._scope.note(
+            CircuitOpened(
+                part=self._scope.part,
+                provider=guard.provider,
+                agent=guard.agent,
+                last_failure=failure,
+                cooldown=guard.circuit.cooldown,
+            )
+        )
 
     def give_back_slots(self) -> None:
         """Give the slots back, because the request never reached the provider."""

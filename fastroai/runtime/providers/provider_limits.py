@@ -7,53 +7,52 @@ import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from time import monotonic
 from typing import Final
 
 from fastroai.callers import warn_caller
 from fastroai.errors import ConfigurationError
 from fastroai.forks import in_forked_process
-from fastroai.runtime.concurrency.wakeup import Wakeup, running_loop
+from fastroai.records import Duration
+from fastroai.runtime.concurrency.wakeup import running_loop
 from fastroai.runtime.options import check_count
 from fastroai.runtime.providers.circuit_breaker import CircuitBreaker, check_circuit_breaker
-from fastroai.runtime.providers.provider_line import ProviderLine, Ticket
+from fastroai.runtime.providers.provider_line import ProviderLimitStatus, ProviderLine, Ticket
+from fastroai.runtime.providers.provider_queue import Queue, Watched
+from fastroai.runtime.providers.shared_queue import SharedQueue
+from fastroai.runtime.providers.sharing import DEFAULT_KEY, DEFAULT_LEASE, StoreLike, sharing_by
+from fastroai.usage.budget import OnUncertain
 from fastroai.usage.near_misses import NearMissWarning, misspelt_provider
 from fastroai.usage.prices.overrides import PROVIDERS_OF_REFERENCES
 
 ALL_OTHERS: Final = "*"
 """The key of the limit for providers that have no key of their own."""
 
+_SAME_KEY: Final = (
+    "a key of its own for each ProviderLimit of a request: two of them with different numbers have the same "
+    "store and key, so they would be one limit"
+)
+
 _serial: Final = itertools.count()
-
-
-@dataclass(frozen=True, slots=True)
-class ProviderLimitStatus:
-    """The present use of one provider under a `ProviderLimit`."""
-
-    in_flight: int
-    """Requests that have a slot, until their response or stream has ended."""
-    waiting: int
-    requests_last_minute: int | None
-    """Requests sent, or about to be sent; `None` if requests per minute are not limited."""
-    tokens_last_minute: int | None
-    """Tokens used, or expected to be used; `None` if tokens per minute are not limited."""
-    held_back_for: float
-    """Seconds for which the provider has asked everybody to wait (`Retry-After`)."""
 
 
 class ProviderLimit:
     """A limit on the requests to a provider, at once and in a minute; one object is one limit everywhere.
+
+        openai = ProviderLimit(max_concurrency=20, requests_per_minute=500, tokens_per_minute=200_000)
+        agent = FastroAgent("openai:gpt-5-mini", provider_limits={"openai": openai})
 
     Requests wait their turn before they are sent, first come, first served, across all agents, steps,
     pipelines, threads and event loops of the process. In any 60 seconds at most `requests_per_minute` are
     sent. Tokens are estimated before a request is sent, and corrected by its usage. After a 429 with
     `Retry-After`, no request is sent before that time.
 
-        openai = ProviderLimit(max_concurrency=20, requests_per_minute=500, tokens_per_minute=200_000)
-        agent = FastroAgent("openai:gpt-5-mini", provider_limits={"openai": openai})
+    With a `store`, all of that holds for all processes and machines together that use the same store and
+    `key`: one limit for all workers.
 
-    Under the key `"*"`, the limit applies to each provider that has no key of its own, each by itself.
+        openai = ProviderLimit(max_concurrency=20, store="postgresql://db/app")
+
+    Under the provider `"*"`, the limit applies to each provider without a limit of its own, each by itself.
     """
 
     def __init__(
@@ -63,11 +62,29 @@ class ProviderLimit:
         requests_per_minute: int | None = None,
         tokens_per_minute: int | None = None,
         circuit_breaker: CircuitBreaker | None = None,
+        store: StoreLike | None = None,
+        key: str = DEFAULT_KEY,
+        on_unavailable: OnUncertain = "refuse",
+        lease: Duration = DEFAULT_LEASE,
     ) -> None:
         """Set the limits; `None` means no limit.
 
+        Args:
+            max_concurrency: The most requests at one time.
+            requests_per_minute: The most requests that are sent in any 60 seconds.
+            tokens_per_minute: The most tokens that are expected or used in any 60 seconds.
+            circuit_breaker: Stops requests while the provider fails. Without a store of its own, it is shared
+                as the limit is.
+            store: The store by which processes share the limit: a `RunStore`, or the path or URL of one. By
+                default, each process has a limit of its own.
+            key: The name of the limit in the store. Limits with the same store and key are one limit.
+            on_unavailable: While the store cannot be reached, `refuse` requests, or `allow` them under this
+                limit for each process by itself.
+            lease: Seconds after which the slots of a process that has died are free again.
+
         Raises:
             ConfigurationError: an invalid value, or no limit at all.
+            MissingExtraError: the client of the database at a URL is not installed.
         """
         check_count("max_concurrency", max_concurrency, least=1)
         check_count("requests_per_minute", requests_per_minute, least=1)
@@ -81,14 +98,17 @@ class ProviderLimit:
         self.requests_per_minute = requests_per_minute
         self.tokens_per_minute = tokens_per_minute
         self.circuit_breaker = circuit_breaker
+        self.sharing = sharing_by(store, key, on_unavailable, lease)
+        """How other processes share the limit; `None` if they do not."""
+        if circuit_breaker is not None and self.sharing is not None:
+            circuit_breaker.share(self.sharing)
         self.serial = next(_serial)
-        """Requests under several limits wait for them in this order, so that no two wait for each other."""
         self._start()
         in_forked_process(self._start)  # requests of the parent process hold no slots in a forked one
 
     def _start(self) -> None:
         self._lock = threading.Lock()
-        self._queues: dict[str, ProviderQueue] = {}
+        self._queues: dict[str, Queue] = {}
 
     def __repr__(self) -> str:
         options = ("max_concurrency", "requests_per_minute", "tokens_per_minute", "circuit_breaker")
@@ -99,13 +119,29 @@ class ProviderLimit:
         """Return the present use of one provider, by PydanticAI's name of the provider."""
         return self.queue(provider).status()
 
-    def queue(self, provider: str) -> ProviderQueue:
+    def queue(self, provider: str) -> Queue:
         """Return the queue at which requests to one provider wait."""
         with self._lock:
             queue = self._queues.get(provider)
             if queue is None:
-                queue = self._queues[provider] = ProviderQueue(self)
+                queue = ProviderQueue(self)
+                if self.sharing is not None:
+                    queue = SharedQueue(provider, self.limits, self.sharing, alone=queue)
+                self._queues[provider] = queue
             return queue
+
+    @property
+    def limits(self) -> tuple[int | None, int | None, int | None]:
+        """The most requests at one time, requests in a minute, and tokens in a minute."""
+        return self.max_concurrency, self.requests_per_minute, self.tokens_per_minute
+
+    @property
+    def order(self) -> tuple[bool, str, int]:
+        """Requests under several limits wait for them in this order, so that no two wait for each other.
+
+        It is the same in all processes for limits that they share, which come last.
+        """
+        return self.sharing is not None, "" if self.sharing is None else self.sharing.key, self.serial
 
 
 ProviderLimits = Mapping[str, ProviderLimit]
@@ -140,36 +176,37 @@ def check_provider_limits(limits: ProviderLimits | None) -> None:
 
 
 def limits_for(provider: str, mappings: Iterable[ProviderLimits]) -> list[ProviderLimit]:
-    """Return the limits that apply to a provider, each once, in the order in which requests wait for them."""
-    found = (mapping.get(provider) or mapping.get(ALL_OTHERS) for mapping in mappings)
-    return sorted({limit for limit in found if limit is not None}, key=lambda limit: limit.serial)
+    """Return the limits that apply to a provider, each once, in the order in which requests wait for them.
+
+    Raises:
+        ConfigurationError: two different limits have the same store and key.
+    """
+    mapped = (mapping.get(provider) or mapping.get(ALL_OTHERS) for mapping in mappings)
+    found = sorted({limit for limit in mapped if limit is not None}, key=lambda limit: limit.order)
+    if len(found) < 2:
+        return found
+    known = dict[object, ProviderLimit]()
+    for limit in found:
+        sharing = limit.sharing
+        same = known.setdefault(limit if sharing is None else (sharing.store, sharing.key), limit)
+        if same.limits != limit.limits:
+            raise ConfigurationError("key", "" if sharing is None else sharing.key, _SAME_KEY)
+    return list(known.values())
 
 
-class ProviderQueue:
-    """The line before one provider, for requests of any thread and event loop."""
+class ProviderQueue(Queue):
+    """The line before one provider, for requests of any thread and event loop of this process."""
 
     def __init__(self, limit: ProviderLimit) -> None:
-        self._lock = threading.Lock()
-        self._line = ProviderLine(limit.max_concurrency, limit.requests_per_minute, limit.tokens_per_minute)
+        super().__init__(counts_tokens=limit.tokens_per_minute is not None)
+        self._line = ProviderLine(*limit.limits)
         self._alarms: dict[asyncio.AbstractEventLoop, _Alarm] = {}
         """Alarms of the event loops on which requests wait."""
-        self.counts_tokens = limit.tokens_per_minute is not None
-        self._usual_output: dict[str, float] = {}
 
     def status(self) -> ProviderLimitStatus:
         """Return the present use of the provider."""
         with self._lock:
-            now, line = monotonic(), self._line
-            for window in (line.requests, line.tokens):
-                if window is not None:
-                    window.expire(now)
-            return ProviderLimitStatus(
-                in_flight=line.in_flight,
-                waiting=line.waiting,
-                requests_last_minute=None if line.requests is None else line.requests.used,
-                tokens_last_minute=None if line.tokens is None else line.tokens.used,
-                held_back_for=max(0.0, line.held_until - now),
-            )
+            return self._line.status(monotonic())
 
     # --- waiting ---
 
@@ -178,18 +215,14 @@ class ProviderQueue:
         ticket: Ticket,
         give_up: Callable[[], None],
         in_line: Callable[[], AbstractContextManager[None]],
-        watched: Callable[[Callable[[], None]], AbstractContextManager[None]],
-    ) -> None:
-        """Wait until the request may be sent.
-
-        `give_up()` raises if waiting is useless. `watched(wake)` calls `wake` when `give_up` must be asked
-        again. `in_line()` is entered while the request waits.
-        """
+        watched: Watched,
+    ) -> Queue:
+        """See `Queue`."""
         with self._lock:
             others = self._line.ask(ticket, monotonic())
         self._tell(others)
         if ticket.state == "granted":
-            return
+            return self
         try:
             with in_line(), self._alarm_set():
                 while not await self._woken(ticket, give_up, watched):
@@ -197,29 +230,7 @@ class ProviderQueue:
         except BaseException:
             self._withdraw(ticket)
             raise
-
-    async def _woken(
-        self,
-        ticket: Ticket,
-        give_up: Callable[[], None],
-        watched: Callable[[Callable[[], None]], AbstractContextManager[None]],
-    ) -> bool:
-        """Wait until the ticket may have changed. Returns whether it is the request's turn."""
-        wakeup = Wakeup()
-        loop = asyncio.get_running_loop()
-
-        def wake() -> bool:
-            wakeup.set()
-            return not loop.is_closed()
-
-        with self._lock:
-            if ticket.state != "waiting":
-                return True
-            ticket.wake = wake
-        with watched(wakeup.set):
-            give_up()
-            await wakeup.wait()
-        return ticket.is_granted
+        return self
 
     @contextmanager
     def _alarm_set(self) -> Iterator[None]:
@@ -270,22 +281,23 @@ class ProviderQueue:
 
     # --- on its way ---
 
-    def send(self, ticket: Ticket) -> None:
-        """Note that the request goes out now."""
+    def send(self, ticket: Ticket) -> bool:
+        """See `Queue`."""
         with self._lock:
             self._line.send(ticket, monotonic())
             self._set_alarms()
+            return True
 
     def end(self, ticket: Ticket, tokens: int | None) -> None:
-        """Note that the request has ended and used `tokens`; with `None`, the expected number counts."""
+        """See `Queue`."""
         self._change(lambda ticket, now: self._line.end(ticket, now, tokens=tokens), ticket)
 
     def give_back(self, ticket: Ticket) -> None:
-        """Give the slot and the amounts back, because the request never reached the provider."""
+        """See `Queue`."""
         self._change(self._line.give_back, ticket)
 
     def hold_back(self, seconds: float) -> None:
-        """Send no request for `seconds`, because the provider asked for that."""
+        """See `Queue`."""
         with self._lock:
             self._line.hold_back(monotonic() + seconds)
             self._set_alarms()
@@ -295,19 +307,6 @@ class ProviderQueue:
             granted = change(ticket, monotonic())
             self._set_alarms()
         self._tell(granted)
-
-    # --- what requests use ---
-
-    def usual_output(self, model: str) -> int | None:
-        """Return the usual number of tokens in recent answers of a model; `None` before the first."""
-        usual = self._usual_output.get(model)
-        return None if usual is None else round(usual)
-
-    def learn(self, model: str, output_tokens: int) -> None:
-        """Note the tokens of an answer. The usual number moves a fifth of the way to it."""
-        with self._lock:
-            usual = self._usual_output.get(model, output_tokens)
-            self._usual_output[model] = usual + (output_tokens - usual) / 5
 
 
 class _Alarm:

@@ -8,11 +8,30 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, Literal
 
 from fastroai.runtime.concurrency.line import Line
 
 MINUTE: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderLimitStatus:
+    """The present use of one provider under a `ProviderLimit`.
+
+    Of a limit with a `store`, it is the use by all processes, as this one has last seen it in the store.
+    """
+
+    in_flight: int
+    """Requests that have a slot, until their response or stream has ended."""
+    waiting: int
+    requests_last_minute: int | None
+    """Requests sent, or about to be sent; `None` if requests per minute are not limited."""
+    tokens_last_minute: int | None
+    """Tokens used, or expected to be used; `None` if tokens per minute are not limited."""
+    held_back_for: float
+    """Seconds for which the provider has asked everybody to wait (`Retry-After`)."""
 
 
 class _Entry:
@@ -90,7 +109,7 @@ TicketState = Literal["waiting", "granted", "sent", "ended"]
 class Ticket:
     """One request in line, and then on its way."""
 
-    __slots__ = ("entries", "inside", "state", "tokens", "wake")
+    __slots__ = ("entries", "failure", "inside", "state", "tokens", "wake")
 
     def __init__(self, tokens: int, *, inside: bool = False) -> None:
         """Make a ticket for a request that is expected to use this number of tokens.
@@ -104,6 +123,8 @@ class Ticket:
         """Entries in the windows of requests and of tokens."""
         self.wake: Callable[[], bool] | None = None
         """Function to call, without the lock, when the ticket is granted; False if its loop is closed."""
+        self.failure: Exception | None = None
+        """The error that keeps the ticket from being granted."""
 
     @property
     def is_granted(self) -> bool:
@@ -134,13 +155,38 @@ class ProviderLine:
         """Number of requests in line."""
         return len(self._line)
 
+    def status(self, now: float) -> ProviderLimitStatus:
+        """Return the present use."""
+        for window in (self.requests, self.tokens):
+            if window is not None:
+                window.expire(now)
+        return ProviderLimitStatus(
+            in_flight=self.in_flight,
+            waiting=self.waiting,
+            requests_last_minute=None if self.requests is None else self.requests.used,
+            tokens_last_minute=None if self.tokens is None else self.tokens.used,
+            held_back_for=max(0.0, self.held_until - now),
+        )
+
+    def count(self, requests: int, tokens: int, sent_at: float | None) -> None:
+        """Count requests in the minute, without slots; `None` for those that are granted and not sent yet."""
+        for window, amount in ((self.requests, requests), (self.tokens, tokens)):
+            if window is not None:
+                entry = window.take(amount)
+                if sent_at is not None:
+                    window.send(entry, sent_at)
+
+    def join(self, ticket: Ticket) -> None:
+        """Put a ticket in line, even if it could go at once."""
+        self._line.join(ticket, inside=ticket.inside)
+
     def ask(self, ticket: Ticket, now: float) -> list[Ticket]:
         """Grant a ticket, or put it in line. Returns the other tickets that are granted."""
         granted = self.review(now)
         if not self._line.is_behind_others(inside=ticket.inside) and self._fits(ticket, now):
             self._grant(ticket)
         else:
-            self._line.join(ticket, inside=ticket.inside)
+            self.join(ticket)
         return granted
 
     def leave(self, ticket: Ticket, now: float) -> list[Ticket]:

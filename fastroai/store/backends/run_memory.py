@@ -12,6 +12,7 @@ from typing import Final
 
 from fastroai.errors import RevisionConflict
 from fastroai.forks import ForkGate
+from fastroai.runtime.concurrency.wakeup import wait_for
 from fastroai.store.backends.run_arguments import (
     KeyRange,
     check_largest_value,
@@ -20,7 +21,7 @@ from fastroai.store.backends.run_arguments import (
     key_bytes,
 )
 from fastroai.store.clock import check_clock, utc_now
-from fastroai.store.hints import Waiters, wait_for
+from fastroai.store.hints import Waiters
 from fastroai.store.reading.reads_runs import ReadsRuns
 from fastroai.store.run_store import LARGEST_VALUE, StoredKey, StoredValues
 

@@ -18,7 +18,6 @@ from fastroai.store.run_store import RunStore, StoredKey, StoredValues, deletes_
 from fastroai.store.shared_spending.spend_values import decode_account, encode_account
 from fastroai.store.shared_values import SharedValues
 from fastroai.usage.shared.ruled_spend_store import RuledSpendStore
-from fastroai.usage.shared.spend_rows import AccountRow
 from fastroai.usage.shared.spend_rules import OpenAccount
 from fastroai.usage.shared.spend_store import SpendAccount, SpendPage, Window
 

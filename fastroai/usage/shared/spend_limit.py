@@ -45,7 +45,7 @@ _SHORTEST_KEEP: Final = timedelta(days=1).total_seconds()
 _LONGEST_KEEP: Final = timedelta(days=3650).total_seconds()
 _LONGEST_DEADLINE: Final = timedelta(days=3650).total_seconds()
 _STORE: Final = "a SpendStore, such as SQLiteSpendStore('spend.db'), or open_spend_store(a store of runs)"
-_KEY: Final = f"a key: printable text of 1 to {_LONGEST_KEY} characters"
+KEY_EXPECTED: Final = f"a key: printable text of 1 to {_LONGEST_KEY} characters"
 
 
 AmountOf: TypeAlias = Callable[[str, str | None], Amount | Awaitable[Amount]]
@@ -229,9 +229,9 @@ class SpendLimit:
         try:
             key = self.key(deps)
         except Exception as error:
-            raise ConfigurationError("key", name, f"{_KEY}; the function raised {error!r}") from error
-        if not _is_key(key):
-            raise ConfigurationError("key", name, f"{_KEY}; the function gave {key!r}")
+            raise ConfigurationError("key", name, f"{KEY_EXPECTED}; the function raised {error!r}") from error
+        if not is_key(key):
+            raise ConfigurationError("key", name, f"{KEY_EXPECTED}; the function gave {key!r}")
         return key
 
     async def status(self, deps: object = None, *, tenant: str | None = None) -> SpendStatus:
@@ -283,19 +283,20 @@ def _known_option(option: str, given: object, known: tuple[str, ...]) -> object:
 
 def _static_key(key: object) -> object:
     if inspect.iscoroutinefunction(key):
-        raise ConfigurationError("key", key.__qualname__, f"{_KEY}, or a function that is not async")
-    if not callable(key) and not _is_key(key):
-        raise ConfigurationError("key", key, f"{_KEY}, or a function of deps that gives one")
+        raise ConfigurationError("key", key.__qualname__, f"{KEY_EXPECTED}, or a function that is not async")
+    if not callable(key) and not is_key(key):
+        raise ConfigurationError("key", key, f"{KEY_EXPECTED}, or a function of deps that gives one")
     return key
 
 
 def _tag(tag: object) -> object:
-    if tag is not None and not _is_key(tag):
+    if tag is not None and not is_key(tag):
         raise ConfigurationError("tag", tag, f"a tag: printable text of 1 to {_LONGEST_KEY} characters")
     return tag
 
 
-def _is_key(key: object) -> bool:
+def is_key(key: object) -> bool:
+    """Return whether a value can be the key of something that processes share."""
     return isinstance(key, str) and 0 < len(key) <= _LONGEST_KEY and key.isprintable()
 
 

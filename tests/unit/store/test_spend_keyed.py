@@ -23,10 +23,10 @@ from fastroai.store import (
     SQLiteSpendStore,
     StoredValues,
     open_spend_store,
+    shared_values,
 )
 from fastroai.store.backends import groups
 from fastroai.store.record.checksums import with_checksum, without_checksum
-from fastroai.store import shared_values
 from fastroai.store.shared_spending.spend_keyed import KeyedSpendStore
 from fastroai.usage import SpendClaim, SpendStore, SpendVerdict
 

@@ -1,0 +1,121 @@
+"""Provider limits and circuit breakers in a store of runs: each line and each circuit is one value."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final, Protocol, TypeVar
+
+from fastroai.runtime.owner import steady_seconds
+from fastroai.runtime.providers.shared_circuit import CircuitRow, OpenCircuit
+from fastroai.runtime.providers.shared_line import LineRow, OpenLine
+from fastroai.store.backends.adapter import adapt_run_store
+from fastroai.store.backends.run_sqlite import SQLiteRunStore
+from fastroai.store.hints import HintsChanges
+from fastroai.store.row_codec import RowCodec
+from fastroai.store.run_store import RunStore, StoredValues
+from fastroai.store.shared_values import SharedValues
+
+EVERY: Final = 0.05
+"""Seconds between two looks at a value in a store that does not tell of changes, while a request waits."""
+_BETWEEN: Final = 0.01
+"""Least seconds between two looks, although a busy value changes all the time."""
+_UNHINTED: Final = 5.0
+"""Seconds after which a value is looked at, because a hint can be lost."""
+
+
+class _Opened(Protocol):
+    @property
+    def is_changed(self) -> bool: ...
+
+
+OpenedT = TypeVar("OpenedT", bound=_Opened)
+
+
+class LimitValues(SharedValues[str, OpenedT]):
+    """The values of one kind, by key and provider."""
+
+    lost = "delete the key in the store, or give the limit another key= or store="
+
+    def __init__(
+        self,
+        runs: RunStore,
+        kind: str,
+        decoded: Callable[[bytes | None, float], OpenedT],
+        encoded: Callable[[OpenedT], bytes],
+    ) -> None:
+        super().__init__(runs)
+        self._kind, self._decoded, self._encoded = kind, decoded, encoded
+        # All that share a file are on one machine, which has a clock that nobody can set.
+        self._is_steady = isinstance(_innermost(runs), SQLiteRunStore)
+        self._revisions: dict[str, int] = {}
+
+    def key_of(self, name: str) -> str:
+        """See `SharedValues`."""
+        return f"provider:{self._kind}:{name}"
+
+    async def changed(self, name: str, timeout: float) -> None:
+        """Return when a value may have changed since this process asked, or after `timeout` seconds."""
+        if not isinstance(self.runs, HintsChanges):
+            await asyncio.sleep(min(timeout, EVERY))
+            return
+        await asyncio.sleep(min(timeout, _BETWEEN))
+        rest = min(timeout, _UNHINTED) - _BETWEEN
+        if rest > 0:
+            await self.runs.changed(self.key_of(name), revision=self._revisions.get(name, 0), timeout=rest)
+
+    def _described(self, name: str) -> str:
+        return f"the {self._kind} of {name!r}"
+
+    def _open(self, name: str, value: bytes | None, now: datetime) -> OpenedT:
+        return self._decoded(value, steady_seconds() if self._is_steady else now.timestamp())
+
+    def _encode(self, opened: OpenedT) -> bytes | None:
+        return self._encoded(opened) if opened.is_changed else None
+
+    def _decided(self, name: str, opened: OpenedT, found: StoredValues, *, is_written: bool) -> None:
+        self._revisions[name] = found.revision + is_written
+
+
+def _innermost(store: object) -> object:
+    while (inner := getattr(store, "store_within", None)) is not None:
+        store = inner
+    return store
+
+
+_LINES: Final = RowCodec(LineRow, 1)
+_CIRCUITS: Final = RowCodec(CircuitRow, 1)
+
+
+def _open_line(value: bytes | None, now: float) -> OpenLine:
+    return OpenLine(None if value is None else _LINES.decode(value), now)
+
+
+def _open_circuit(value: bytes | None, now: float) -> OpenCircuit:
+    return OpenCircuit(None if value is None else _CIRCUITS.decode(value), now)
+
+
+@dataclass(frozen=True)
+class StoredLimits:
+    """The `LimitStore` in a store of runs."""
+
+    runs: RunStore
+    lines: LimitValues[OpenLine] = field(compare=False)
+    circuits: LimitValues[OpenCircuit] = field(compare=False)
+
+
+def open_limit_store(store: object) -> StoredLimits:
+    """Make the store of limits in any store of runs, or at a path or URL.
+
+    Raises:
+        ConfigurationError: it is neither a store of runs nor the place of one.
+        MissingExtraError: the client of the database at a URL is not installed.
+    """
+    runs = adapt_run_store(store)
+    return StoredLimits(
+        runs,
+        LimitValues(runs, "line", _open_line, lambda opened: _LINES.encode(opened.row)),
+        LimitValues(runs, "circuit", _open_circuit, lambda opened: _CIRCUITS.encode(opened.row)),
+    )
