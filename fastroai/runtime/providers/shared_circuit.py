@@ -58,6 +58,7 @@ class OpenCircuit:
         self._now = now
         if (ahead := self.row.clock - now) > 0:
             self.row.memory.move(-ahead)
+            self.is_changed = True
             self.row.probes = {probe: until - ahead for probe, until in self.row.probes.items()}
         self.row.clock = now
         self.row.probes = {probe: until for probe, until in self.row.probes.items() if until > now}

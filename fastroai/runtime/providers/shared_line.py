@@ -115,6 +115,7 @@ class OpenLine:
         self._now = now
         if now < self.row.clock:
             self.row.move(self.row.clock - now)
+            self.is_changed = True
         self.row.clock = now
         for name, holder in list(self.row.holders.items()):
             if holder.until <= now:

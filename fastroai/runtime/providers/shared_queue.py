@@ -235,7 +235,8 @@ class SharedQueue(Queue):
         """Rest until there is something to tell, or to learn for those who wait."""
         seconds = self._sharing.lease / _RENEWALS_PER_LEASE
         if not told.waiting:
-            await wait_for(self._stirred, seconds)
+            if self._tickets:  # else there is nothing to renew
+                await wait_for(self._stirred, seconds)
             return
         seconds = min(seconds, seen.next_in if seen.next_in is not None else seconds)
         stirred = asyncio.ensure_future(self._stirred.wait())
