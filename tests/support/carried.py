@@ -217,11 +217,17 @@ FAILURES: Final = 2
 TWO_AT_ONCE: Final = QueueOptions(global_concurrency=2, polling_interval_sec=0.05)
 
 
-def limited(spending: str) -> Sequence[Any]:
-    """Pipelines under limits that all workers keep together, and that each keeps for itself."""
+AT_ONCE: Final = 2
+
+
+def limited(spending: str, url: str) -> Sequence[Any]:
+    """Pipelines under limits that all workers keep together."""
     breaker = ProviderLimit(
-        circuit_breaker=CircuitBreaker(failures=FAILURES, window=PATIENCE, cooldown=PATIENCE)
+        circuit_breaker=CircuitBreaker(failures=FAILURES, window=PATIENCE, cooldown=PATIENCE),
+        store=url,
+        key="ill",
     )
+    narrow = ProviderLimit(max_concurrency=AT_ONCE, store=url, key="narrow")
     agent: FastroAgent[Any, str] = FastroAgent("openai-chat:gpt-5-mini", max_tokens=100, request_retries=0)
     limit = SpendLimit(usd=LIMIT_USD, window="total", store=SQLiteSpendStore(spending))
 
@@ -234,9 +240,11 @@ def limited(spending: str) -> Sequence[Any]:
 
     paid = PipelineConfig(lease=2.0, budget=limit)
     ill = PipelineConfig(lease=2.0, provider_limits={"openai": breaker})
+    busy = PipelineConfig(lease=2.0, provider_limits={"openai": narrow})
     return [
         Pipeline("spending", {"asks": asks_a_model}, config=paid),
         Pipeline("ill", {"asks": asks_a_model}, config=ill),
+        Pipeline("busy", {"asks": asks_a_model}, config=busy),
     ]
 
 
@@ -244,7 +252,7 @@ def application(url: str, name: str) -> Distributed:
     app = Distributed(url, name=name)
     app.register(*doors(), deps_factory=deps_of)
     if spending := os.environ.get("LIMITS"):
-        app.register(*limited(spending), deps_factory=deps_of)
+        app.register(*limited(spending, url), deps_factory=deps_of)
     app.register_queue("default", QueueOptions(polling_interval_sec=0.05))
     app.register_queue("two-at-once", TWO_AT_ONCE)
     return app
