@@ -18,7 +18,7 @@ os.environ.update(server.environment())  # offline
 breaker = CircuitBreaker(failures=2, window=60.0, cooldown=30.0)
 openai = ProviderLimit(
     max_concurrency=2, requests_per_minute=500, tokens_per_minute=200_000, circuit_breaker=breaker
-)
+)  # store="postgresql://..." makes it one limit for all processes that use the same store
 writer = FastroAgent("openai:gpt-5-mini", max_tokens=100)
 
 
