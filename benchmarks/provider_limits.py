@@ -1,4 +1,4 @@
-"""What a `ProviderLimit` that processes share costs each request, by store, beside one of the process alone."""
+"""What a shared `ProviderLimit` costs each request, by store, beside one of the process alone."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ import logging
 import uuid
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Final
 
 from fastroai.errors import StoreUnavailable
@@ -17,7 +18,7 @@ from fastroai.runtime.concurrency.wakeup import wait_for
 from fastroai.runtime.owner import is_dead, process_owner, steady_seconds
 from fastroai.runtime.providers.provider_line import ProviderLimitStatus, ProviderLine, Ticket
 from fastroai.runtime.providers.provider_queue import Queue, Watched
-from fastroai.runtime.providers.shared_line import Limits, Seen, Told
+from fastroai.runtime.providers.shared_line import Limits, OpenLine, Seen, Told
 from fastroai.runtime.providers.sharing import Sharing, at_work
 
 logger: Final = logging.getLogger("fastroai.runtime")
@@ -162,7 +163,7 @@ class SharedQueue(Queue):
                 return
             began = steady_seconds()
             try:
-                seen = await self._sharing.store.lines.ask(self._name, lambda line: line.exchange(told))
+                seen = await self._sharing.store.lines.ask(self._name, partial(OpenLine.exchange, told=told))
             except Exception as error:  # a store can be the user's, and raise anything
                 self._fail(error)
                 await wait_for(self._stirred, _RETRY)
