@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
+from fastroai.runtime.concurrency.sync import in_background
 from fastroai.runtime.owner import steady_seconds
 from fastroai.runtime.providers.shared_circuit import CircuitRow, OpenCircuit
 from fastroai.runtime.providers.shared_line import LineRow, OpenLine
@@ -24,6 +26,9 @@ _BETWEEN: Final = 0.01
 """Least seconds between two looks, although a busy value changes all the time."""
 _UNHINTED: Final = 5.0
 """Seconds after which a value is looked at, because a hint can be lost."""
+
+
+T = TypeVar("T")
 
 
 class _Opened(Protocol):
@@ -104,6 +109,10 @@ class StoredLimits:
     runs: RunStore
     lines: LimitValues[OpenLine] = field(compare=False)
     circuits: LimitValues[OpenCircuit] = field(compare=False)
+
+    def in_background(self, work: Coroutine[Any, Any, T], kept_in: set[Future[T]]) -> Future[T]:
+        """Run a coroutine on the background loop."""
+        return in_background(work, kept_in)
 
 
 def open_limit_store(store: object) -> StoredLimits:

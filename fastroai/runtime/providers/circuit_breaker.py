@@ -16,7 +16,6 @@ from fastroai.errors import ConfigurationError, FastroAIError, StoreUnavailable
 from fastroai.forks import in_forked_process
 from fastroai.other_names import other_names
 from fastroai.records import Duration, in_seconds
-from fastroai.runtime.concurrency.sync import in_background
 from fastroai.runtime.options import check_count, check_seconds
 from fastroai.runtime.providers.circuit import SEVERITY, Circuit, CircuitState, Health, Pass
 from fastroai.runtime.providers.shared_circuit import CircuitOptions, OpenCircuit, SeenCircuit
@@ -270,7 +269,7 @@ class SharedCircuit(ProviderCircuit):
             self._sharing.allow(error, f"the circuit breaker of {self._provider}")
             return self._enter_here()
         except asyncio.CancelledError:
-            in_background(self._end(request, Pass(0, is_probe=True), "unknown"), at_work)
+            self._sharing.store.in_background(self._end(request, Pass(0, is_probe=True), "unknown"), at_work)
             raise
         if seen.taken is None:
             return super().refuses_for() or 0.0
@@ -282,12 +281,12 @@ class SharedCircuit(ProviderCircuit):
             super().succeed(taken, note)
         elif taken.is_probe:
             taken.is_probe = False  # it is told once
-            in_background(self._end(taken.request, taken, "well", note=note), at_work)
+            self._sharing.store.in_background(self._end(taken.request, taken, "well", note=note), at_work)
 
     def fail(self, taken: Pass, failure: str, note: Callable[[], None]) -> None:
         """See `ProviderCircuit`."""
         if isinstance(taken, _SharedPass):
-            in_background(self._end(taken.request, taken, "ill", failure, note), at_work)
+            self._sharing.store.in_background(self._end(taken.request, taken, "ill", failure, note), at_work)
         else:
             super().fail(taken, failure, note)
 
@@ -296,7 +295,7 @@ class SharedCircuit(ProviderCircuit):
         if not isinstance(taken, _SharedPass):
             super().give_back(taken)
         elif taken.is_probe:
-            in_background(self._end(taken.request, taken, "unknown"), at_work)
+            self._sharing.store.in_background(self._end(taken.request, taken, "unknown"), at_work)
 
     @contextmanager
     def watched(self, wake: Callable[[], None]) -> Iterator[None]:
@@ -305,7 +304,7 @@ class SharedCircuit(ProviderCircuit):
             with self._lock:
                 begins, self._is_watching = not self._is_watching, True
             if begins:
-                in_background(self._watch(), _watching)
+                self._sharing.store.in_background(self._watch(), _watching)
             yield
 
     async def _watch(self) -> None:

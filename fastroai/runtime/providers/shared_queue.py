@@ -13,7 +13,6 @@ from typing import Final
 
 from fastroai.errors import StoreUnavailable
 from fastroai.runtime.concurrency.line import Line
-from fastroai.runtime.concurrency.sync import background_loop, in_background
 from fastroai.runtime.concurrency.wakeup import wait_for
 from fastroai.runtime.owner import is_dead, process_owner, steady_seconds
 from fastroai.runtime.providers.provider_line import ProviderLimitStatus, ProviderLine, Ticket
@@ -59,6 +58,8 @@ class SharedQueue(Queue):
         """Time until which this process has its claims, by the steady clock."""
         self._status = ProviderLine(*limits).status(0.0)
         self._stirred = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """The background loop, once it has begun to serve."""
         self._is_serving = False
         self._dead: list[str] = []
         self._looked_at = 0.0
@@ -149,14 +150,15 @@ class SharedQueue(Queue):
 
     def _stir(self) -> None:
         """Have the line told soon of what has happened. The caller holds the lock."""
-        if self._is_serving:
-            background_loop().call_soon_threadsafe(self._stirred.set)
-        else:
-            in_background(self._serve(), at_work)
+        if not self._is_serving:
+            self._sharing.store.in_background(self._serve(), at_work)
             self._is_serving = True
+        elif self._loop is not None:
+            self._loop.call_soon_threadsafe(self._stirred.set)
 
     async def _serve(self) -> None:
         """Tell the line, and learn from it, while there is anything here that it knows or must know."""
+        self._loop = asyncio.get_running_loop()
         while True:
             self._stirred.clear()
             if (told := self._told()) is None:

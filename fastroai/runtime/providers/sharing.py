@@ -6,7 +6,7 @@ import atexit
 import concurrent.futures
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from importlib import import_module
@@ -80,6 +80,12 @@ class SharedState(Protocol[OpenedT]):
 
 class LimitStore(Protocol):
     """The place in which processes share limits. Two of the same place are equal."""
+
+    def in_background(
+        self, work: Coroutine[Any, Any, T], kept_in: set[concurrent.futures.Future[T]]
+    ) -> object:
+        """Run a coroutine on the background loop. It cannot be imported here: scopes know limits."""
+        ...
 
     @property
     def lines(self) -> SharedState[OpenLine]:
