@@ -258,3 +258,14 @@ def test_a_shared_circuit_counts_probes_together_and_forgets_those_that_die(
             value = CIRCUITS.encode(circuit.row)
     now += 5.0
     assert opened().enter(options, "last").taken is not None, "somebody may try in the end"
+
+
+def test_what_a_dead_process_may_have_sent_counts_for_a_minute_from_the_end_of_its_lease() -> None:
+    world = World((None, 1, None))
+    dies, lives = world.processes[:2]
+    for process in (dies, lives):
+        process.requests[f"{process.name}1"] = Request(1, inside=False)
+    world.exchange(dies)
+    for seconds, is_granted in ((1.0, False), (LEASE, False), (MINUTE - 2.0, False), (2.0, True)):
+        world.now += seconds
+        assert bool(world.exchange(lives).granted) is is_granted
