@@ -997,6 +997,8 @@ class QuestionAsked(StepFact, Begins, PlanFact):
     """The answers that can be given, if they are limited."""
     deadline: float | None = None
     """Time after which no answer is taken, in seconds since 1970."""
+    first_at: float | None = None
+    """Time at which it was asked first, in seconds since 1970, if a run that goes on asks it again."""
     to: Text[str] = ""
     """The people to ask: a label for inboxes and sinks."""
     attempt: int = 1
