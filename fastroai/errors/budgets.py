@@ -67,8 +67,8 @@ class BudgetExceeded(FastroAIError):
         self.committed = committed
         """Amount of the budget that was used: known use, and bounds of unmeasured requests."""
         self.uncertain = 0
-        """The part of `committed` that is the most that requests can have used whose use is not known, such as
-        those that were cut off."""
+        """The part of `committed` that is the most that requests can have used whose use is not known, such
+        as those that were cut off."""
         self.step_id = step_id
         self.requested = requested
         """The most that the refused request could have used; `None` if that is not known."""

@@ -98,7 +98,7 @@ class RowGivenBack(RunEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumption:
-    """What a run that goes on did with its rows: each is in one of these, so all but `gone` add up to them."""
+    """What a run that goes on did with its rows. Each is counted once: all but `gone` add up to the rows."""
 
     finished: int = 0
     """Rows that had their output, and were not asked again."""

@@ -159,7 +159,7 @@ def _escaped(part: object) -> str:
 
 
 def _amounts(error: BudgetExceeded) -> dict[str, JsonValue]:
-    """Return the amounts of a stop: the limit, what is spent of it, and what was asked for, if that is known."""
+    """Return the limit of a stop, what is spent of it, and what was asked for, if that is known."""
     asked: dict[str, int] = {} if error.requested is None else {"requested": error.requested}
     amounts = {"limit": error.limit, "spent": error.committed, **asked}
     if isinstance(error, CostBudgetExceeded):
