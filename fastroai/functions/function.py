@@ -165,7 +165,9 @@ class Function(BaseStep[Any, OutputT], MapsRows[OutputT], Generic[P, OutputT]):
             known = ("rows", "sample", *EstimateOptions.__annotations__)
             if unknown := next((name for name in kwargs if name not in known), None):
                 takes = ", ".join(f"{name}=" for name in known)
-                raise TypeError(f"{self.__name__}.estimate() of rows takes no {unknown}=; it takes {takes}")
+                raise TypeError(
+                    f"{self.rows_target().name}.estimate() of rows takes no {unknown}=; it takes {takes}"
+                )
             return await self.estimate_rows(**kwargs)
         arguments = self.signature.bind(args, kwargs)
         async with nothing_paid(self._config.limits):

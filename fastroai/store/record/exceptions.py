@@ -59,8 +59,8 @@ def stand_in_for(failure: FailureFacts) -> Exception | None:
     kind = _class_named(failure.error_type)
     if kind is None or not issubclass(kind, Exception) or issubclass(kind, BaseExceptionGroup):
         return None
-    both = type(kind.__name__, (RecordedError, kind), {"__module__": kind.__module__})
-    error = cast("RecordedError", both.__new__(both))
+    both: Any = type(kind.__name__, (RecordedError, kind), {"__module__": kind.__module__})
+    error: RecordedError = both.__new__(both)
     vars(error).update(error_type=failure.error_type, message=failure.message)
     error.args = (failure.error_type, failure.message)
     return error
