@@ -386,6 +386,8 @@ class FastroAgent(MapsRows[OutputDataT], Generic[AgentDepsT, OutputDataT]):
         """
         call = _call(user_prompt, deps, message_history, tracer, output_type, **options)
         async with Attempt(self._dispatcher, call) as attempt:  # as `dispatch`, with one coroutine less
+            if attempt.run.on_record is not None:
+                attempt.raise_known_failure(attempt.run.on_record.asks)
             if options.get("model") is not None or self._dispatcher.deferred_model is not None:
                 await self._dispatcher.load_model(call)
             return await attempt.respond(await attempt.ask())

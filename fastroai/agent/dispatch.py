@@ -34,11 +34,24 @@ from fastroai.agent.models import loop_of
 from fastroai.agent.own_agent import OwnAgent
 from fastroai.agent.quotes.learned import PastCalls
 from fastroai.agent.requests.metering import Metered
-from fastroai.agent.requests.recorded_requests import CallOnRecord, count_agent_call, note_end_of_call
+from fastroai.agent.requests.recorded_requests import (
+    CallOnRecord,
+    count_agent_call,
+    failure_on_record,
+    note_end_of_call,
+    put_failed_call_on_record,
+)
 from fastroai.calls.call import AgentCall
 from fastroai.calls.response import ChatResponse, StreamChunk
 from fastroai.calls.stream import OnScope, OnStreaming, ResponseEvent, Streaming
-from fastroai.errors import BudgetExceeded, CallChangedError, StoppedRun
+from fastroai.errors import (
+    BudgetExceeded,
+    CallChangedError,
+    RunStoreUnavailable,
+    RunTakenOver,
+    ScopeClosedError,
+    StoppedRun,
+)
 from fastroai.pydantic_ai_private import declared_by
 from fastroai.records import in_seconds
 from fastroai.runtime import Clock, Scope, Send, current_scope
@@ -47,7 +60,7 @@ from fastroai.runtime.concurrency.flow import Flow, current_flow, read_by_this_t
 from fastroai.runtime.concurrency.threads import WorkerThreads
 from fastroai.runtime.facts import Asks, FailedAgentCall
 from fastroai.runtime.options import check_count, check_timeout
-from fastroai.runtime.retrying.failures import note_agent_call
+from fastroai.runtime.retrying.failures import leaves, note_agent_call
 from fastroai.runtime.scope import current_tool_calls
 from fastroai.runtime.spans import span_of
 from fastroai.store.record.log import log_of, run_of
@@ -58,6 +71,8 @@ from fastroai.usage.limits import Limits, together
 logger = logging.getLogger("fastroai.agent")
 
 _threads: Final = WorkerThreads()
+_GO_ON: Final = (BudgetExceeded, CallChangedError, RunStoreUnavailable, RunTakenOver, ScopeClosedError)
+"""Failures after which the same attempt at a call goes on when its run is resumed."""
 
 ItemT = TypeVar("ItemT")
 
@@ -74,6 +89,7 @@ class Attempt(Generic[AgentDepsT, OutputDataT]):
     __slots__ = (
         "_call",
         "_dispatcher",
+        "_keeps_failure",
         "_outer_run",
         "_span",
         "_started",
@@ -130,6 +146,7 @@ class Attempt(Generic[AgentDepsT, OutputDataT]):
         )
         self.clock = Clock(dispatcher.timeout_of(call), f"agent {dispatcher.name!r}", of_attempt=True)
         self._span: AbstractAsyncContextManager[None] | None = None
+        self._keeps_failure = False
 
     async def __aenter__(self) -> Self:
         scope, dispatcher = self.scope, self._dispatcher
@@ -177,7 +194,7 @@ class Attempt(Generic[AgentDepsT, OutputDataT]):
     async def _conclude(self, error: BaseException | None) -> None:
         """Note how the run ended, end the tasks that are left, learn from its usage, and call the hook."""
         if error is not None:
-            self._note(error)
+            await self._note(error)
         await self.run.end_tasks()
         dispatcher, dispatch = self._dispatcher, self.dispatch
         if dispatch.response is not None:
@@ -195,25 +212,44 @@ class Attempt(Generic[AgentDepsT, OutputDataT]):
                     "on_after_dispatch of agent %r failed; the call is not affected", dispatcher.name
                 )
 
-    def _note(self, error: BaseException) -> None:
+    async def _note(self, error: BaseException) -> None:
         if isinstance(error, asyncio.CancelledError):
             if self.scope.parent is not None:
                 self.scope.parent.time.keep_stopped(self._stopped())
         elif isinstance(error, Exception):
             self.dispatch.error = error
-            self._note_in_flow(error)
+            await self._put_on_record(error)
 
-    def _note_in_flow(self, error: Exception) -> None:
+    async def _put_on_record(self, error: Exception) -> None:
         """Note on a failure that this call raised it: a resumed flow that it ended makes the call anew.
 
+        If the flow or the step goes on after it, it is on record, and is given back when the run is resumed.
         A call that a budget has stopped, or that has changed, goes on instead. A call of `ctx.run` is not
         known by its place alone.
         """
-        scope, log = self.scope, log_of(self.scope)
-        is_direct = scope.flow_run is not None and self._call.call is None
-        if log is not None and is_direct and not isinstance(error, BudgetExceeded | CallChangedError):
-            failed = FailedAgentCall(log.place(scope), self.run.call, self.run.attempt)
-            note_agent_call(error, failed)
+        scope, log, run = self.scope, log_of(self.scope), self.run
+        if log is None or any(isinstance(leaf, _GO_ON) for leaf in leaves(error)):
+            return
+        if self._is_direct:
+            note_agent_call(error, FailedAgentCall(log.place(scope), run.call, run.attempt))
+        if self._keeps_failure:
+            await put_failed_call_on_record(scope, run.call, run.attempt, error)
+
+    @property
+    def _is_direct(self) -> bool:
+        """Whether the code of a flow makes the call, and not `ctx.run`."""
+        return self.scope.flow_run is not None and self._call.call is None
+
+    def raise_known_failure(self, asks: Asks) -> None:
+        """Raise the failure of this attempt that is on record, unless it made the run fail.
+
+        Only for a call whose answer comes as a whole: code that reads a stream may have used a part of it.
+        """
+        self._keeps_failure = self._is_direct or self._call.call is not None
+        if self._keeps_failure:
+            failed = failure_on_record(self.scope, self.run.call, self.run.attempt, asks)
+            if failed is not None:
+                raise failed
 
     async def _close(self, error: BaseException | None) -> None:
         kind = None if error is None else type(error)
@@ -308,6 +344,8 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
     async def run(self, call: AgentCall) -> ChatResponse[OutputDataT]:
         """Make one attempt at a call, and return its response."""
         async with Attempt(self, call) as attempt:
+            if attempt.run.on_record is not None:
+                attempt.raise_known_failure(attempt.run.on_record.asks)
             if call.options.get("model") is not None or self.deferred_model is not None:
                 await self.load_model(call)
             return await attempt.respond(await attempt.ask())

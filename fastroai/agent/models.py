@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import threading
 from asyncio import AbstractEventLoop
@@ -126,6 +127,7 @@ class ModelCache:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._built: dict[str, _Built] = {}
+        self._loading = WeakKeyDictionary[AbstractEventLoop, dict[str, asyncio.Lock]]()
         in_forked_process(self._leave_clients)
 
     def _leave_clients(self) -> None:
@@ -149,8 +151,16 @@ class ModelCache:
         """
         if reference in self._built:
             return
+        loading = self._loading.setdefault(asyncio.get_running_loop(), {}).setdefault(
+            reference, asyncio.Lock()
+        )
         with outside_of_time_limits():
-            built = await run_in_thread(partial(_Built, reference), what=f"loading the model {reference!r}")
+            async with loading:  # calls side by side wait for one thread
+                if reference in self._built:
+                    return
+                built = await run_in_thread(
+                    partial(_Built, reference), what=f"loading the model {reference!r}"
+                )
         with self._lock:
             self._built.setdefault(reference, built)
 

@@ -66,6 +66,9 @@ class BudgetExceeded(FastroAIError):
         self.limit = limit
         self.committed = committed
         """Amount of the budget that was used: known use, and bounds of unmeasured requests."""
+        self.uncertain = 0
+        """The part of `committed` that is the most that requests can have used whose use is not known, such
+        as those that were cut off."""
         self.step_id = step_id
         self.requested = requested
         """The most that the refused request could have used; `None` if that is not known."""
@@ -253,7 +256,11 @@ class CostBudgetExceeded(BudgetExceeded):
 
     @property
     def _used(self) -> str:
-        return f"{self._amount(self.committed)} of {self._amount(self.limit)} is spent"
+        used = f"{self._amount(self.committed)} of {self._amount(self.limit)}"
+        if not self.uncertain:
+            return f"{used} is spent"
+        which = "all" if self.uncertain >= self.committed else self._amount(self.uncertain)
+        return f"{used} counts as spent, {which} of it for requests whose cost is not known"
 
     @property
     def _advice(self) -> str:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import count
 from time import perf_counter
-from typing import Any, Final, Generic, Literal, TypeAlias, TypedDict, TypeVar, cast
+from typing import Any, Final, Generic, Literal, NoReturn, TypeAlias, TypedDict, TypeVar, cast
 
 from pydantic import JsonValue
 
@@ -35,6 +35,7 @@ from fastroai.functions.flow_runs.on_record import CallsOnRecord
 from fastroai.human.asking import Halted, is_halt
 from fastroai.records import CallOutcome, CallRecord, Usage
 from fastroai.runtime import NO_RETRIES_USED, RetriesUsed, Scope, current_scope
+from fastroai.runtime.concurrency.isolation import noting_cancellations
 from fastroai.runtime.facts import CallEnded, FailedAgentCall, FailureFacts
 from fastroai.runtime.labels import NO_LABELS, Labels, current_row
 from fastroai.runtime.retrying.failures import leaves, note_agent_call
@@ -48,8 +49,9 @@ from fastroai.steps.shared import Shared
 from fastroai.store.reading.as_json import as_json
 from fastroai.store.record.changes import call_changed, keeps_answer
 from fastroai.store.record.declarations import changed_parts
+from fastroai.store.record.exceptions import exception_from_json, exception_to_json, stand_in_for
 from fastroai.store.record.log import log_of, run_of
-from fastroai.store.record.payloads import seal
+from fastroai.store.record.payloads import seal, unseal
 from fastroai.store.record.runs import DurableRun
 from fastroai.store.record.values import value_to_json
 from fastroai.tracing import NoOpTracer, Tracer, attributes, log_metrics
@@ -214,6 +216,10 @@ async def _perform_inside(
         if ended is not None:
             await calls.turn(place)
     try:
+        if run is not None and ended is not None and ended.failure is not None:
+            failure = _failure_on_record(call, ended, run)
+            if failure is not None:
+                return await _raised_again(failure, scope, flow, ended)
         if run is not None and ended is not None and ended.failure is None and ended.is_stored:
             changed = changed_parts(ended.declared, call.declares()) if ended.declared else ()
             if not changed or keeps_answer(run, scope, place, changed, attempt=ended.attempt):
@@ -260,6 +266,27 @@ def _given_back(call: FunctionCall[T], ended: CallEnded, changed: tuple[str, ...
             "declare the type that it had"
         )
         raise RunCorrupt(run.run_id, run.recorded.position_of(ended), reason) from error
+
+
+def _failure_on_record(call: FunctionCall[Any], ended: CallEnded, run: DurableRun) -> Exception | None:
+    """Return the exception of a call whose caller has handled it; `None` if the call is made again.
+
+    A call that asks a model is made again if its exception is not on record as it was. It then gets the
+    answers and failures that are on record, so it fails in the same way.
+    """
+    is_same = not (ended.declared and changed_parts(ended.declared, call.declares()))
+    if ended.failure is None or not is_same or not CallsOnRecord.of(run.recorded).gives_back(ended):
+        return None
+    known = exception_from_json(ended.failure, unseal(ended.exception, run.codec))
+    return known if known is not None or call.kind == "infer" else stand_in_for(ended.failure)
+
+
+async def _raised_again(failure: Exception, scope: Scope, flow: FlowRun | None, ended: CallEnded) -> NoReturn:
+    """Raise the failure of an earlier process as if the call had been made. It is on record already."""
+    if flow is not None:
+        note_agent_call(failure, FailedAgentCall(f"{ended.place}@{ended.attempt}", "", 1))
+    async with scope:
+        raise failure
 
 
 class _Performance(BaseStep[Any, T]):
@@ -330,14 +357,14 @@ class _Performance(BaseStep[Any, T]):
             finally:
                 del _open[scope]
 
-    def _step(self, around: StepContext[Any] | None) -> Coroutine[Any, Any, T]:
+    def _step(self, around: StepContext[Any] | None) -> Awaitable[T]:
         scope, call = self.scope, self.call
         run, part = run_of(scope), scope.part
         shared = Shared() if around is None else around.shared
         used = NO_RETRIES_USED
         if run is not None:
             used = RetriesUsed(attempt=CallsOnRecord.of(run.recorded).attempts.get(self.place, 1))
-        return run_step(
+        made = run_step(
             self,
             scoped=scope,
             data=StepData(RunData(part.name, part.path, shared), call.inputs, Outputs({call.name: ()})),
@@ -345,6 +372,7 @@ class _Performance(BaseStep[Any, T]):
             config=call.config,
             used=used,
         )
+        return noting_cancellations(made)
 
     def execute(self, context: StepContext[Any]) -> Awaitable[T]:
         """Run the body."""
@@ -383,10 +411,16 @@ class _Performance(BaseStep[Any, T]):
         else:
             self.draft.failure = failure_facts(error, "terminal")
         goes_on = has_changed or outcome in ("budget_exceeded", "cancelled")
-        await self._end(outcome, None, goes_on=goes_on)
+        await self._end(outcome, None, goes_on=goes_on, raised=error)
 
     async def _end(
-        self, outcome: CallOutcome, stored: JsonValue, *, is_stored: bool = True, goes_on: bool = False
+        self,
+        outcome: CallOutcome,
+        stored: JsonValue,
+        *,
+        is_stored: bool = True,
+        goes_on: bool = False,
+        raised: BaseException | None = None,
     ) -> None:
         scope, draft = self.scope, self.draft
         draft.outcome, draft.duration_ms = outcome, (perf_counter() - self.began) * 1000
@@ -416,6 +450,8 @@ class _Performance(BaseStep[Any, T]):
                 log.note(ended)
             else:
                 kept = replace(ended, call=seal(as_json(ended.call), log.run.codec), output=stored)
+                if raised is not None and not goes_on:
+                    kept.exception = seal(exception_to_json(raised), log.run.codec)
                 if outcome == "cancelled":
                     log.note(kept)  # a cancelled task awaits nothing more
                 else:

@@ -162,6 +162,12 @@ class Function(BaseStep[Any, OutputT], MapsRows[OutputT], Generic[P, OutputT]):
         if not kwargs and len(args) == 1 and isinstance(args[0], StepContext):
             return await self.quoted(args[0], no_arguments)
         if "rows" in kwargs and not args and "rows" not in self.signature.parameters:
+            known = ("rows", "sample", *EstimateOptions.__annotations__)
+            if unknown := next((name for name in kwargs if name not in known), None):
+                takes = ", ".join(f"{name}=" for name in known)
+                raise TypeError(
+                    f"{self.rows_target().name}.estimate() of rows takes no {unknown}=; it takes {takes}"
+                )
             return await self.estimate_rows(**kwargs)
         arguments = self.signature.bind(args, kwargs)
         async with nothing_paid(self._config.limits):

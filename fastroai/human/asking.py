@@ -183,6 +183,7 @@ class Ask:
             answer_schema=json_schema_of("answer_type", self.answer_type),
             options=self.options_in_json(what),
             deadline=deadline if before is None else before.deadline,
+            first_at=None if before is None else before.timestamp,
             to=self.to,
         )
 

@@ -86,7 +86,11 @@ async def _from_table(name: str, total: int, table: RowTable[Any]) -> Quote:
     """Return a quote from rows that were asked, which are all that is on record of the run."""
     spent, asked = table.cost_usd, len(table)
     likely = spent if not asked else _scaled(spent, total, asked)
-    because = f"{asked} of the rows, which have cost ${spent:f}"
+    because = f"{asked} of the rows, which have cost {'' if table.cost_complete else 'at least '}${spent:f}"
+    if failed := table.failed:
+        because += f"; {len(failed)} of them failed, the first with {failed[0].error}"
+    if table.status != "finished":
+        because += f"; the sample ended early: {table.reason or table.status}"
     return Quote(
         name=name,
         lower_usd=spent,

@@ -98,7 +98,7 @@ class RowGivenBack(RunEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumption:
-    """The rows that a run found on record, and what it did with each of them."""
+    """What a run that goes on did with its rows. Each is counted once: all but `gone` add up to the rows."""
 
     finished: int = 0
     """Rows that had their output, and were not asked again."""
@@ -110,12 +110,12 @@ class Resumption:
     failed: int = 0
     """Rows that had failed, and were asked again."""
     interrupted: tuple[str, ...] = ()
-    """Keys of the rows that were in flight when the process died. A request without an answer on record
-    counts at its bound."""
+    """Keys of the rows that were in flight when the process died, except those of `collected`. A request
+    without an answer on record counts at its bound."""
     collected: tuple[str, ...] = ()
     """Keys of the rows whose requests an earlier process has sent in batches, which were not sent again."""
     new: int = 0
-    """Rows that were not on record."""
+    """Rows that no earlier process had begun."""
     gone: int = 0
     """Rows on record that were not among the rows this time. They are not in the table."""
 

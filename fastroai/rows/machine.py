@@ -27,6 +27,11 @@ OnRowError: TypeAlias = Literal["record", "stop"]
 """What a failed row does: it is recorded, and the others go on; or it stops the run."""
 
 
+def refused_key(number: int, key: str) -> str:
+    """Return the key of a row that is refused because another row has its key."""
+    return f"{number}: {key}"
+
+
 def number_of_key(key: str) -> int:
     """Return a key as a number of 64 bits, which takes less memory than the text."""
     return int.from_bytes(hashlib.blake2b(key.encode(errors="surrogatepass"), digest_size=8).digest())
@@ -44,6 +49,8 @@ class RowRead:
     asked: str
     is_keyed: bool = False
     """Whether the key is the user's, so that two rows can have the same one."""
+    was_in_flight: bool = False
+    """Whether an earlier process was asking it when it died."""
 
 
 @dataclass(slots=True)
@@ -180,6 +187,7 @@ class RowMachine:
             return None
         counts = self._counts
         found = counts["finished"] + counts["kept"] + counts["failed"] + sum(self._asked_anew.values())
+        found += counts["in flight again"]
         return Resumption(
             finished=counts["finished"],
             kept=counts["kept"],
@@ -208,6 +216,9 @@ class RowMachine:
         key = number_of_key(row.key)
         if row.is_keyed and key in self._keys:
             self._open.add(row.number)
+            if self._was_resumed:
+                refused = number_of_key(refused_key(row.number, row.key))
+                self._counts["failed" if refused in self._failed else "new"] += 1
             same = f"row {row.number} has the key {row.key!r} of row {self._keys[key]}"
             return RefuseRow(f"{same}, so it was not asked; give key= a column whose values differ")
         if row.is_keyed:
@@ -221,9 +232,12 @@ class RowMachine:
                 self._counts["kept"] += 1
                 return GiveBack("kept")
             what = ", ".join(changed) if done.asked == row.asked else "inputs"
-            self._asked_anew[what] += 1
-        elif self._was_resumed:
+            if not row.was_in_flight:
+                self._asked_anew[what] += 1
+        elif self._was_resumed and not row.was_in_flight:
             self._counts["failed" if key in self._failed else "new"] += 1
+        if row.was_in_flight and (done is not None or key in self._failed):
+            self._counts["in flight again"] += 1
         self._open.add(row.number)
         return AskRow()
 

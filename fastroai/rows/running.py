@@ -27,6 +27,7 @@ from fastroai.rows.machine import (
     StopReading,
     Told,
     number_of_key,
+    refused_key,
 )
 from fastroai.rows.record import ROW, LinesInMemory, LinesInStore, scope_key
 from fastroai.rows.source import ReadRow, Rows, RowUnusable
@@ -200,12 +201,15 @@ class RowRunner:
                         self._is_reading = False
                         self._tell(RowsEnded())
                     return None
-                [decision] = self._machine.handle(RowRead(row.number, row.key, row.asked, row.is_keyed))
+                was_in_flight = self._was_in_flight(row, self._child_of(row))
+                [decision] = self._machine.handle(
+                    RowRead(row.number, row.key, row.asked, row.is_keyed, was_in_flight)
+                )
                 match decision:
                     case AskRow():
                         return row
                     case RefuseRow(why=why):
-                        row.key, row.error = f"{row.number}: {row.key}", ValueError(why)
+                        row.key, row.error = refused_key(row.number, row.key), ValueError(why)
                         return row
                     case GiveBack():
                         await self._given_back(row, decision)
@@ -246,7 +250,7 @@ class RowRunner:
         kind: ScopeKind = "step" if self._log.scope is self.scope else "call"
         scope = Scope(kind, ROW, parent=self.scope, key=scope_key(row.key), ordinal=1)
         child = self._child_of(row)
-        if scope.key in self._known.interrupted or child in self._known.children:
+        if self._was_in_flight(row, child):
             (self.collected if scope.key in self._known.in_batches else self.interrupted).append(row.key)
         if self._log.run is None or self._target.makes_runs:
             scope.log = None  # no store keeps what is inside, or a run of its own does
@@ -278,6 +282,11 @@ class RowRunner:
                 return self._tell(RowCut(row.number, row.key, "budget", raised=raised, failure=facts))
             error = raised
         await self._ended(self._end_of(row, scope, child, output, error, began), error)
+
+    def _was_in_flight(self, row: ReadRow, child: str) -> bool:
+        """Return whether an earlier process was asking a row when it died."""
+        known = self._known
+        return known.is_resumed and (scope_key(row.key) in known.interrupted or child in known.children)
 
     def _child_of(self, row: ReadRow) -> str:
         """Return the id of the run of a row, if the store keeps it. Another question is another run."""

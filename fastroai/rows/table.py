@@ -83,6 +83,11 @@ class Row(Generic[OutputT]):
         """Exact known cost, in US dollars."""
         return self.usage.cost_usd
 
+    @property
+    def cost_complete(self) -> bool:
+        """Whether `cost_usd` is the whole cost: no request is unpriced or unmeasured."""
+        return self.usage.cost_complete
+
     def as_columns(self, output_columns: Sequence[str] | None) -> dict[str, Any]:
         """Return the row by column. `output_columns` are the fields of the output, if it has any."""
         shown: dict[str, Any] = {"row": self.number, "key": self.key, **self.inputs}
@@ -95,7 +100,7 @@ class Row(Generic[OutputT]):
         usage = self.usage
         about = (
             self.error,
-            usage.cost_usd,
+            usage.cost_usd if usage.cost_complete else None,
             usage.input_tokens,
             usage.output_tokens,
             usage.request_count,
@@ -186,6 +191,11 @@ class RowTable(Generic[OutputT]):
         return self.usage.cost_usd
 
     @property
+    def cost_complete(self) -> bool:
+        """Whether `cost_usd` is the whole cost: no request is unpriced or unmeasured."""
+        return self.usage.cost_complete
+
+    @property
     def ok(self) -> bool:
         """Whether the run has finished, and each row has its output."""
         return self.status == "finished" and not self.failed
@@ -227,7 +237,10 @@ class RowTable(Generic[OutputT]):
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """All rows, by column: inputs, fields of the output, error, cost, tokens, attempts, time."""
+        """All rows, by column: inputs, fields of the output, error, cost, tokens, attempts, time.
+
+        The cost of a row is `None` unless all of it is known.
+        """
         rows = [*self]
         columns = self.output_columns(rows)
         return [row.as_columns(columns) for row in rows]
@@ -293,7 +306,7 @@ class RowTable(Generic[OutputT]):
         told = [f"{len(self):,} rows of {self.name!r}: {self.status}"]
         if self.reason and self.status != "finished":
             told[0] += f" ({self.reason})"
-        told.append(f"${usage.cost_usd:f}" + ("" if usage.cost_complete else " known"))
+        told.append(_cost_of(usage))
         told.append(f"{usage.request_count:,} requests")
         told.append(f"{usage.input_tokens:,} + {usage.output_tokens:,} tokens")
         if self.waiting:
@@ -347,7 +360,14 @@ def _shown(row: Row[Any]) -> tuple[str, str]:
 
 def _line(row: Row[Any]) -> str:
     inputs, output = _shown(row)
-    return f"{row.number:>6}  {inputs} → {output}  ${row.cost_usd:f}"
+    return f"{row.number:>6}  {inputs} → {output}  {_cost_of(row.usage)}"
+
+
+def _cost_of(usage: Usage) -> str:
+    known = f"${usage.cost_usd:f}"
+    if usage.cost_complete:
+        return known
+    return f"at least {known}" if usage.cost_usd else "cost not known"
 
 
 def _short(value: object) -> str:

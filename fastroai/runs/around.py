@@ -15,7 +15,7 @@ from fastroai.errors import BudgetExceeded, FastroAIError, StepExecutionError, T
 from fastroai.runtime import Clock, Scope, classify
 from fastroai.runtime.concurrency.tasks import to_its_end
 from fastroai.runtime.facts import FailureFacts, ReasonCode, RunFinished
-from fastroai.runtime.retrying.failures import agent_calls_of
+from fastroai.runtime.retrying.failures import agent_calls_of, failed_calls_of
 from fastroai.runtime.spans import span_of
 from fastroai.steps.durability import failure_facts
 from fastroai.store.record.log import Log
@@ -117,7 +117,7 @@ def _last_fact(log: Log, error: BaseException, began: float) -> RunFinished:
         ended = how_it_ended(error)
         ended.part, ended.duration_ms = log.scope.part, (perf_counter() - began) * 1000
         ended.resume_at = log.resume_at
-    ended.agent_calls = agent_calls_of(error)
+    ended.agent_calls, ended.failed_calls = agent_calls_of(error), failed_calls_of(error)
     return ended
 
 

@@ -225,7 +225,9 @@ class RunKeeper:
         run_id = found.header.run_id
         has_finished = recorded.ended is not None and recorded.ended.status == "finished"
         if inputs and has_finished and not force:
-            raise RunStatusConflict(run_id, "finished", "a run that can continue with these inputs. Fork it")
+            raise RunStatusConflict(
+                run_id, "finished", "a run that can take other inputs. Fork this one, or start a new run"
+            )
         if not force:  # for a finished run, any change is refused: it reaches no further step
             self.check_definition(recorded, None if has_finished else recorded.entries)
         is_new = recorded.definition != self.definition

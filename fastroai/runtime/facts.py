@@ -551,6 +551,9 @@ class RunFinished(RunFact, PlanFact):
     failure: FailureFacts | None = None
     agent_calls: tuple[FailedAgentCall, ...] = ()
     """Agent calls in the code of flows that made the run fail. They are made anew when the run is resumed."""
+    failed_calls: tuple[FailedAgentCall, ...] = ()
+    """All calls in the code of flows whose failures made the run fail. Failures of other calls, which the
+    code has handled, are given back to it when the run is resumed."""
     duration_ms: float = 0.0
     raised: Raised = field(default=None, compare=False, repr=False)
     spent_in: Told = field(default=None, compare=False, repr=False)
@@ -994,6 +997,8 @@ class QuestionAsked(StepFact, Begins, PlanFact):
     """The answers that can be given, if they are limited."""
     deadline: float | None = None
     """Time after which no answer is taken, in seconds since 1970."""
+    first_at: float | None = None
+    """Time at which it was asked first, in seconds since 1970, if a run that goes on asks it again."""
     to: Text[str] = ""
     """The people to ask: a label for inboxes and sinks."""
     attempt: int = 1
@@ -1182,6 +1187,9 @@ class CallEnded(PlacedFact, Ends):
     """The value that was returned; in a fact from a log, and in a trace, its JSON."""
     failure: FailureFacts | None = None
     """The exception that was raised, if one was."""
+    exception: Payload[JsonValue] = None
+    """The arguments and attributes of that exception as JSON; empty if JSON cannot hold them. `None` if the
+    call is made again when the run is resumed."""
     goes_on: bool = False
     """Whether the same attempt goes on when the run is resumed: a budget stopped it, or it was cancelled."""
     is_code: bool = False
@@ -1328,7 +1336,7 @@ class RequestInBatch(PlacedFact, Notes):
 
 @dataclass(slots=True, kw_only=True)
 class AgentCallEnded(PlacedFact, Ends):
-    """An agent call ended although its last answer calls tools, as with deferred calls of tools.
+    """An agent call failed; or it ended although its last answer calls tools, as with deferred tool calls.
 
     Any other call ends with an answer that calls no tool, so that answer says it.
     """
@@ -1338,6 +1346,15 @@ class AgentCallEnded(PlacedFact, Ends):
     identity: ClassVar = ("agent call", "place", "call")
     call: Name[str]
     attempt: int
+    failure: FailureFacts | None = None
+    """The exception that was raised, if one was."""
+    exception: Payload[JsonValue] = None
+    """The arguments and attributes of that exception as JSON; empty if JSON cannot hold them."""
+
+    @property
+    @override
+    def outcome(self) -> Outcome:
+        return "succeeded" if self.failure is None else "failed"
 
 
 @dataclass(slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from fastroai.calls.call import no_agent
 from fastroai.errors import CancelledInside, ConfigurationError
 from fastroai.runtime import NO_RETRIES_USED, Clock, RetriesUsed, Retry, Scope
 from fastroai.runtime.budgets.crossings import refuse_if_crossed
+from fastroai.runtime.concurrency.isolation import is_of_task
 from fastroai.runtime.labels import current_row
 from fastroai.runtime.scope import Scoped
 from fastroai.runtime.spans import span_of
@@ -152,10 +153,7 @@ async def _attempt(
         await state.in_the_books()
         raise
     except asyncio.CancelledError as error:
-        task = asyncio.current_task()
-        # A task group inside may have absorbed the cancellation of a time limit, and does not count it any
-        # more.
-        if task is None or task.cancelling() or scoped.scope.time.ran_out is not None:
+        if scoped.scope.time.ran_out is not None or is_of_task(error):
             raise
         await state.in_the_books()
         raise CancelledInside(context.step_id) from error

@@ -63,6 +63,7 @@ class Question:
     to: str
     """The people to ask, as the step says."""
     asked_at: datetime
+    """Time at which it was asked first."""
     deadline: datetime | None
     """Time after which no answer is taken."""
     tags: tuple[str, ...] = ()
@@ -89,7 +90,7 @@ class Question:
             answer_schema=asked.answer_schema,
             options=asked.options,
             to=asked.to,
-            asked_at=asked.at,
+            asked_at=asked.at if asked.first_at is None else datetime.fromtimestamp(asked.first_at, UTC),
             deadline=None if asked.deadline is None else datetime.fromtimestamp(asked.deadline, UTC),
             tags=() if header is None else header.tags,
             tenant=None if header is None else header.tenant,

@@ -6,17 +6,18 @@ import asyncio
 import json
 import logging
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final
 
 from pydantic import JsonValue
 from starlette.datastructures import FormData
 from starlette.responses import Response
 
-from fastroai.errors import ConfigurationError, FastroAIError, RunNotFound
+from fastroai.errors import ConfigurationError, FastroAIError, RunNotFound, nearest_hint
 from fastroai.runtime import facts
 from fastroai.store.reading.history import RunSummary
 from fastroai.store.reading.trace import RunTrace
@@ -142,7 +143,8 @@ async def resume(visit: Visit) -> Response:
     """Resume a run in this process, with the inputs of the form. Raises `NotTaken`."""
     run, target, form = await _begin(visit, "resume")
     with _taking(form):
-        options = await _options(visit, run, form)
+        options = _read_options(form)
+        await _keep_what_differs(visit, run, options, is_fork=False)
         work = target.resume(run.run_id, store=visit.site.store, **options)
         await _start(visit, work, run.run_id, after=run)
     return visit.go("run", run_id=run.run_id)
@@ -156,14 +158,12 @@ async def fork(visit: Visit) -> Response:
     run, target, form = await _begin(visit, "fork")
     step, new_id = _text(form, "step"), f"{run.run_id[:180]}-fork-{secrets.token_hex(4)}"
     with _taking(form):
-        options = await _options(visit, run, form)
-        match _text(form, "what"):
-            case "output":
-                options["outputs"] = {step: _json(form, "output")}
-            case "text":
-                options["outputs"] = {step: _text(form, "output")}
-            case _:
-                options["at"] = step
+        what = _text(form, "what")
+        has_output = what in ("output", "text")
+        read = partial(_text if what == "text" else _json, form, "output") if has_output else str
+        output, options = _all_of(read, lambda: _read_options(form))
+        options |= {"outputs": {step: output}} if has_output else {"at": step}
+        await _keep_what_differs(visit, run, options, is_fork=True)
         work = target.fork(run.run_id, new_run_id=new_id, store=visit.site.store, **options)
         await _start(visit, work, new_id, after=None)
     return visit.go("run", run_id=new_id)
@@ -180,21 +180,55 @@ def _taking(form: FormData) -> Iterator[None]:
         raise NotTaken(f"{error.title}: {error.reason}", form) from error
 
 
-async def _options(visit: Visit, run: RunSummary, form: FormData) -> dict[str, Any]:
-    """Return the options of a resumed or forked run that the form says. Only what differs is given anew:
-    inputs with a codec or of another form stay as they are.
-    """
-    inputs, budget = _object(form, "inputs"), _text(form, "budget").strip()
-    trace = await visit.site.history.trace(run.run_id)
-    changed = {name: value for name, value in inputs.items() if trace.inputs.get(name) != value}
-    options: dict[str, Any] = {"inputs": changed} if changed else {}
-    if budget:
+def _read_options(form: FormData) -> dict[str, Any]:
+    """Return the options of a resumed or forked run that the form says."""
+    inputs, budget = _all_of(lambda: _object(form, "inputs"), lambda: _budget(form))
+    return {"inputs": inputs, **({} if budget is None else {"budget": budget})}
+
+
+def _budget(form: FormData) -> Budget | None:
+    if not (budget := _text(form, "budget").strip()):
+        return None
+    try:
+        return Budget(usd=budget.removeprefix("$").strip())
+    except ConfigurationError:
+        expected = f"{budget!r} is not an amount. A budget is a number of dollars, such as 0.05."
+        raise Refused(400, "The budget cannot be read", expected) from None
+
+
+def _all_of(*reads: Callable[[], Any]) -> list[Any]:
+    """Return what these functions read of a form. Raises `Refused`, which says everything that is wrong."""
+    found: list[Any] = []
+    wrong: list[Refused] = []
+    for read in reads:
         try:
-            options["budget"] = Budget(usd=budget.removeprefix("$").strip())
-        except ConfigurationError:
-            expected = f"{budget!r} is not an amount. A budget is a number of dollars, such as 0.05."
-            raise Refused(400, "The budget cannot be read", expected) from None
-    return options
+            found.append(read())
+        except Refused as error:
+            wrong.append(error)
+    if wrong:
+        first, *more = wrong
+        told = "".join(f" {one.title}: {one.reason}" for one in more)
+        raise Refused(first.status, first.title, f"{first.reason}{told}")
+    return found
+
+
+async def _keep_what_differs(
+    visit: Visit, run: RunSummary, options: dict[str, Any], *, is_fork: bool
+) -> None:
+    """Leave only new inputs in the options: those with a codec or of another form stay as they are.
+
+    Raises:
+        Refused: a fork is given an input that the run does not have. A resumed run may lack one.
+    """
+    inputs: Mapping[str, JsonValue] = options.pop("inputs")
+    known = (await visit.site.history.trace(run.run_id)).inputs
+    unknown = next((name for name in inputs if name not in known), None)
+    if is_fork and unknown is not None:
+        has = ", ".join(map(repr, known)) or "none"
+        near = nearest_hint(unknown, known)
+        raise Refused(400, "The inputs do not fit", f"The run has no input {unknown!r}; it has {has}.{near}")
+    if changed := {name: value for name, value in inputs.items() if known.get(name) != value}:
+        options["inputs"] = changed
 
 
 async def _begin(visit: Visit, action: Action) -> tuple[RunSummary, Any, FormData]:

@@ -69,6 +69,8 @@ class RunOperations(Generic[DepsT]):
         or waits for something.
         """
         self._allow(caller, "start")
+        if run_id is not None and "." in run_id:  # else it could name the run of a tenant
+            raise invalid_input([{"loc": ("run_id",), "msg": "an id must have no dot"}])
         stored = self._stored_id(caller, uuid.uuid4().hex if run_id is None else run_id)
         checked = self._checked(inputs)
         begins = run_id is None or not await self._was_begun(caller, stored, checked)

@@ -14,7 +14,9 @@ from pydantic import JsonValue, ValidationError
 from fastroai.errors import (
     AnswerRejected,
     BudgetExceeded,
+    ConfigurationError,
     ContractViolation,
+    CostBudgetExceeded,
     MissingExtraError,
     QuestionClosed,
     RunDefinitionChanged,
@@ -94,9 +96,8 @@ def problem_of(error: Exception) -> Problem | None:
         case RunNotFound():
             return no_such_run()
         case RunStatusConflict(status=status):
-            return Problem(
-                409, "run-status", "The run cannot do that", f"the run is {status}", {"run_status": status}
-            )
+            detail = f"the run is {status}; this needs {error.expected}"
+            return Problem(409, "run-status", "The run cannot do that", detail, {"run_status": status})
         case RunExists(status=status):
             return Problem(409, "run-exists", "There is such a run", f"the run is {status}")
         case RunInProgress():
@@ -115,7 +116,10 @@ def problem_of(error: Exception) -> Problem | None:
             return _limit_reached(error)
         case BudgetExceeded():
             detail = "the budget of this request cannot pay for the run"
-            return Problem(402, "budget", "The budget is too small", detail)
+            return Problem(402, "budget", "The budget is too small", detail, _amounts(error))
+        case ConfigurationError(option="tenant", value=None):
+            detail = "a spend limit of this service counts by tenant, and you have none"
+            return Problem(403, "tenant-needed", "A tenant is needed", detail)
         case StoreUnavailable():
             detail = "the store cannot be reached right now"
             return Problem(503, "store-unavailable", "Try again soon", detail, retry_after=SOON)
@@ -154,10 +158,18 @@ def _escaped(part: object) -> str:
     return str(part).replace("~", "~0").replace("/", "~1")
 
 
+def _amounts(error: BudgetExceeded) -> dict[str, JsonValue]:
+    """Return the limit of a stop, what is spent of it, and what was asked for, if that is known."""
+    asked: dict[str, int] = {} if error.requested is None else {"requested": error.requested}
+    amounts = {"limit": error.limit, "spent": error.committed, **asked}
+    if isinstance(error, CostBudgetExceeded):
+        return {f"{name}_usd": f"{microcents_to_usd(one):f}" for name, one in amounts.items()}
+    return {**amounts, "unit": error.unit}
+
+
 def _limit_reached(error: SpendLimitExceeded) -> Problem:
     """A limit that opens again is 429 with the time; one that does not is 402."""
-    limit, spent = microcents_to_usd(error.limit), microcents_to_usd(error.committed)
-    more: dict[str, JsonValue] = {"limit_usd": f"{limit:f}", "spent_usd": f"{spent:f}"}
+    more = _amounts(error)
     left = error.limit - error.committed
     if error.requested is not None and error.requested <= left:
         detail = "other runs have reserved what is left, and give back what they do not need"

@@ -249,6 +249,15 @@ async def test_a_run_is_forked_with_another_output(failed: MemoryRunStore) -> No
         ({"what": "output", "output": ""}, "It is not JSON"),
         ({"budget": "a lot"}, "a lot"),
         ({"step": "nothing"}, "nothing"),
+        ({"inputs": '{"redy": true}'}, "The run has no input 'redy'; it has 'ready'. Did you mean 'ready'?"),
+        (
+            {"inputs": "[1]", "budget": "a lot"},
+            'such as {"text": "..."}. The budget cannot be read: \'a lot\' is not an amount',
+        ),
+        (
+            {"what": "output", "output": "", "inputs": "[1]"},
+            "The inputs cannot be read: They are a JSON object",
+        ),
     ],
 )
 async def test_a_fork_that_cannot_be_says_why(

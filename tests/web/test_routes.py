@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,10 +16,10 @@ from openapi_spec_validator import validate
 from web.conftest import Desk, fastapi_app, letters, serving
 
 from fastroai import Budget, FastroAgent, SpendLimit
-from fastroai.errors import ConfigurationError, RunStoreUnavailable
+from fastroai.errors import ConfigurationError, RunStoreUnavailable, StepExecutionError
 from fastroai.pipelines import Pipeline, PipelineConfig, StepContext, step
 from fastroai.store import MemoryRunStore, MemorySpendStore, SQLiteRunStore
-from fastroai.testing import ModelServer
+from fastroai.testing import Fault, ModelServer
 from fastroai.web import Caller, RunsHost, api_schema, runs_router
 
 PROBLEM = "application/problem+json"
@@ -274,9 +275,55 @@ async def test_a_run_that_the_limit_of_its_caller_cannot_pay_for_does_not_begin(
         response = await client.put("/runs/r1", json={"text": "hello"})
         told = problem(response, status, "limit-reached")
         assert (told["limit_usd"], told["spent_usd"]) == ("0.0001", "0")
+        assert Decimal(told["requested_usd"]) > Decimal("0.0001")
         assert ("retry-after" in response.headers) == ("resets_at" in told) == (window == "day")
         problem(await client.get("/runs/r1"), 404, "run-not-found")
     assert model_server.ledger.entries == ()
+
+
+async def test_a_run_that_its_budget_cannot_pay_for_names_the_amounts_when_it_begins_and_is_resumed(
+    model_server: ModelServer, tmp_path: Path
+) -> None:
+    agent = FastroAgent(model_server.model("openai:gpt-5-mini"), model_settings={"max_tokens": 1000})
+    store = SQLiteRunStore(tmp_path / "runs.db")
+    pipeline = Pipeline("ask", {"ask": agent.as_step("hello")}, config=PipelineConfig(store=store))
+    model_server.fail_next(1, Fault.status(400))
+    with pytest.raises(StepExecutionError):
+        await pipeline.execute({}, run_id="r1", cost_budget=100)
+    app, host = FastAPI(), RunsHost(pipeline, reserve="quote")
+    app.include_router(runs_router(host, caller=lambda: Caller(budget=Budget(microcents=100))))
+    async with serving(app) as client:
+        for response in (await client.put("/runs/r2", json={}), await client.post("/runs/r1/resume")):
+            told = problem(response, 402, "budget")
+            assert (told["limit_usd"], told["spent_usd"]) == ("0.0001", "0")
+            assert Decimal(told["requested_usd"]) > Decimal("0.0001")
+
+
+async def test_a_caller_without_the_tenant_by_which_a_limit_counts_is_told_so(tmp_path: Path) -> None:
+    @step
+    async def write() -> str:
+        return "done"
+
+    limit = SpendLimit(usd=1, window="day", key="tenant", store=MemorySpendStore())
+    config = PipelineConfig(store=SQLiteRunStore(tmp_path / "runs.db"), budget=limit)
+    app = FastAPI()
+    app.include_router(runs_router(RunsHost(Pipeline("write", {"write": write}, config=config))))
+    async with serving(app) as client:
+        told = problem(await client.put("/runs/r1", json={}), 403, "tenant-needed")
+        assert told["detail"] == "a spend limit of this service counts by tenant, and you have none"
+
+
+async def test_an_id_that_could_be_that_of_a_tenant_is_refused(client: httpx2.AsyncClient) -> None:
+    told = problem(await client.put("/letters/runs/ada.l1", json={"text": "hello"}), 422, "invalid-input")
+    assert told["errors"] == [{"pointer": "/run_id", "detail": "an id must have no dot"}]
+
+
+async def test_a_run_that_has_finished_cannot_be_resumed_and_the_answer_says_what_can(
+    client: httpx2.AsyncClient,
+) -> None:
+    await client.put("/letters/runs/l1?wait=30", json={"text": "hello"})
+    told = problem(await client.post("/letters/runs/l1/resume"), 409, "run-status")
+    assert told["detail"] == "the run is finished; this needs a run that can continue"
 
 
 async def test_what_is_sent_fits_the_schema(client: httpx2.AsyncClient) -> None:

@@ -36,7 +36,7 @@ from fastroai.agent.requests.new_messages import NewMessages
 from fastroai.agent.requests.request_terms import Terms
 from fastroai.errors import RunCorrupt, ValueNotStorable
 from fastroai.records import RequestRecord
-from fastroai.runtime import FailureClass, RetriesUsed, Scope
+from fastroai.runtime import FailureClass, RetriesUsed, Scope, classify
 from fastroai.runtime.facts import (
     AgentCallEnded,
     Asked,
@@ -50,11 +50,14 @@ from fastroai.runtime.facts import (
     RequestSent,
     ToolEnded,
 )
+from fastroai.runtime.retrying.failures import noted_class
 from fastroai.runtime.scope import current_tool_calls
+from fastroai.steps.durability import failure_facts
 from fastroai.store.reading.as_json import as_json
 from fastroai.store.record.changes import call_changed, keeps_answer
 from fastroai.store.record.declarations import digest
 from fastroai.store.record.effect import effect
+from fastroai.store.record.exceptions import exception_from_json, exception_to_json, stand_in_for
 from fastroai.store.record.log import Log, log_of, run_of
 from fastroai.store.record.memo import ChargeOnRecord, KnownCall, agent_call_key
 from fastroai.store.record.payloads import seal, unseal
@@ -355,10 +358,45 @@ def note_end_of_call(scope: Scope, call: str, attempt: int, *, calls_tools: bool
     log = log_of(scope)
     if not calls_tools or log is None or log.run is None or current_tool_calls.get().names:
         return
-    place = log.place(scope)
-    ended = log.run.recorded.last(agent_call_key(place, call), AgentCallEnded)
-    if ended is None or ended.attempt != attempt:
-        log.note(AgentCallEnded(place=place, call=call, attempt=attempt))
+    ended = AgentCallEnded(place=log.place(scope), call=call, attempt=attempt)
+    if not _is_on_record(log.run, ended):
+        log.note(ended)
+
+
+async def put_failed_call_on_record(scope: Scope, call: str, attempt: int, error: Exception) -> None:
+    """Put on record that an attempt at an agent call has failed, before its caller sees that."""
+    log = log_of(scope)
+    if log is None or log.run is None or current_tool_calls.get().names:
+        return
+    failure = failure_facts(error, noted_class(error) or classify(error))
+    ended = AgentCallEnded(place=log.place(scope), call=call, attempt=attempt, failure=failure)
+    if not _is_on_record(log.run, ended):
+        ended.exception = seal(exception_to_json(error), log.run.codec)
+        await log.commit(ended)
+
+
+def _is_on_record(run: DurableRun, ended: AgentCallEnded) -> bool:
+    known = run.recorded.last(ended.about, AgentCallEnded)
+    return known is not None and known.attempt == ended.attempt
+
+
+def failure_on_record(scope: Scope, call: str, attempt: int, asks: Asks) -> Exception | None:
+    """Return the exception of an attempt at an agent call that its caller has handled before.
+
+    What the attempt has spent is counted in the scope. `None` if the call is made.
+    """
+    run = run_of(scope)
+    if run is None or current_tool_calls.get().names:
+        return None
+    place = run.place(scope)
+    ended = run.recorded.failed_call(place, call, attempt, asks)
+    if ended is None or ended.failure is None:
+        return None
+    known = exception_from_json(ended.failure, unseal(ended.exception, run.codec))
+    error = known or stand_in_for(ended.failure)
+    if error is not None:
+        scope.recount(run.recorded.take_charges_of(agent_call_key(place, call), attempt))
+    return error
 
 
 def _failure_of(sent: ChargeOnRecord) -> FailureClass:

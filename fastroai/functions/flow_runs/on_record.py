@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 from weakref import WeakKeyDictionary
 
 from fastroai.functions.errors import FlowDiverged
-from fastroai.runtime.facts import CallChanged, CallEnded, RunFinished, RunResumed, StepFailed, StepStarted
+from fastroai.runtime.facts import (
+    AgentCallEnded,
+    CallChanged,
+    CallEnded,
+    FailedAgentCall,
+    RunFinished,
+    RunResumed,
+    StepFailed,
+    StepStarted,
+)
 from fastroai.store.record.memo import Memo
 
 _DIVERGED: Final = f".{FlowDiverged.__qualname__}"  # its package was another one in earlier logs
+_Ended: TypeAlias = CallEnded | AgentCallEnded | StepStarted
+"""The end of a call, or the start of a step of a nested run."""
 _made: Final = WeakKeyDictionary[Memo, "CallsOnRecord"]()
 
 
@@ -22,9 +33,11 @@ class CallsOnRecord:
     attempts: dict[str, int] = field(default_factory=dict)
     """The number of the next attempt, by place, at each call whose failure has ended the run, or that is
     asked anew because it has changed."""
+    ended_by: set[str] = field(default_factory=set)
+    """The attempts at calls whose failures have ended the run, by place."""
     unsure: set[str] = field(default_factory=set)
-    """Calls and nested runs that may not come again: a call before them is made again, or the code that made
-    them had diverged from the record."""
+    """Calls and nested runs that may not come again: a call before them has ended the run and is made again,
+    or the code that made them had diverged from the record."""
 
     @classmethod
     def of(cls, recorded: Memo) -> CallsOnRecord:
@@ -37,8 +50,7 @@ class CallsOnRecord:
     def _read(self, recorded: Memo) -> None:
         has_diverged, known = False, set[str]()
         new: list[str] = []  # on record for the first time since the last resumption
-        failed: list[CallEnded] = []  # since the last call that returned
-        runs: list[str] = []  # nested runs in which a step has started since the first of these failed
+        ends: list[_Ended] = []
         for entry in recorded.entries:
             match entry:
                 case StepFailed():  # tasks that the code has left behind may go on
@@ -51,32 +63,39 @@ class CallsOnRecord:
                     has_diverged = False
                     new.clear()
                 case RunFinished(status="failed"):
-                    self._ask_anew(failed, recorded)
-                    self.unsure.update(runs, (one.place for one in failed))
-                    failed, runs = [], []
+                    self._ask_anew(ends, entry, recorded)
+                case AgentCallEnded():
+                    ends.append(entry)
                 case CallEnded() | StepStarted():
-                    place = entry.place if isinstance(entry, CallEnded) else entry.part.place
+                    place = _place_of(entry)
                     self.unsure.discard(place)
+                    if place:
+                        ends.append(entry)
                     if place and place not in known:
                         known.add(place)
                         new.append(place)
                         if has_diverged:
                             self.unsure.add(place)
-                    if isinstance(entry, StepStarted):
-                        runs += [place] if place and failed else []
-                    elif entry.failure is None:
-                        failed, runs = [], []
-                    elif not entry.goes_on:
-                        failed.append(entry)
                 case _:
                     pass
 
-    def _ask_anew(self, failed: Sequence[CallEnded], recorded: Memo) -> None:
-        """Give another attempt to each call whose failure has ended the run, because the run has failed.
+    def gives_back(self, ended: CallEnded) -> bool:
+        """Return whether the failure of a call was handled by the code that made it, which gets it again."""
+        return ended.exception is not None and f"{ended.place}@{ended.attempt}" not in self.ended_by
+
+    def _ask_anew(self, ends: Sequence[_Ended], run: RunFinished, recorded: Memo) -> None:
+        """Give another attempt to each call whose failure has ended the run.
 
         Of calls inside each other, only the innermost gets one. Code in which calls have ended goes on in its
-        attempt.
+        attempt. What came after such a failure may not come again.
         """
+        self.ended_by.update(one.place for one in run.failed_calls if not one.call)
+        named = {*run.failed_calls}
+        first = next((number for number, one in enumerate(ends) if _is_named(one, named)), len(ends))
+        failed = [one for one in ends if isinstance(one, CallEnded) and _is_named(one, named)]
+        if not run.failed_calls and (failed := _failed_last(ends)):
+            first = ends.index(failed[0])
+        self.unsure.update(_place_of(one) for one in ends[first:] if not isinstance(one, AgentCallEnded))
         for ended in failed:
             attempt = f"{ended.place}@{ended.attempt}"
             inner = any(other.place.startswith(f"{attempt}/") for other in failed)
@@ -84,3 +103,31 @@ class CallsOnRecord:
             if not inner and not (ended.is_code and calls):
                 self.attempts[ended.place] = ended.attempt + 1
                 recorded.mark(ended.about, ended.attempt, "failed")
+
+
+def _place_of(entry: CallEnded | StepStarted) -> str:
+    return entry.place if isinstance(entry, CallEnded) else entry.part.place
+
+
+def _is_named(entry: _Ended, calls: Set[FailedAgentCall]) -> bool:
+    match entry:
+        case CallEnded():
+            return not entry.goes_on and FailedAgentCall(f"{entry.place}@{entry.attempt}", "", 1) in calls
+        case AgentCallEnded():
+            return FailedAgentCall(entry.place, entry.call, entry.attempt) in calls
+        case _:
+            return False
+
+
+def _failed_last(ends: Sequence[_Ended]) -> list[CallEnded]:
+    """Return the calls that failed after the last one that returned, in a log that names no causes.
+
+    Earlier versions wrote such logs.
+    """
+    found: list[CallEnded] = []
+    for one in ends:
+        if isinstance(one, CallEnded) and one.failure is None:
+            found = []
+        elif isinstance(one, CallEnded) and one.exception is None and not one.goes_on:
+            found.append(one)
+    return found

@@ -132,7 +132,9 @@ def stop_of(scope: Scope, account: Account, measure: Measure, requested: int | N
     limits = {"usd": budget.microcents, "tokens": budget.tokens, "requests": budget.requests}
     limit = limits[measure]
     assert limit is not None
-    return _STOPS[measure](limit, committed_of(account, measure), scope.step_id, requested, account.path)
+    stop = _STOPS[measure](limit, committed_of(account, measure), scope.step_id, requested, account.path)
+    stop.uncertain = usd_to_microcents(account.usage.uncertain_usd) if measure == "usd" else 0
+    return stop
 
 
 _STOPS: Final[dict[Measure, type[BudgetExceeded]]] = {

@@ -1,13 +1,16 @@
-"""Running a coroutine inside the current task, with context variables of its own."""
+"""Running a coroutine inside the current task, with context variables of its own; who has cancelled it."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context
 from types import coroutine as awaitable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
+
+_OF_TASK: Final = "__fastroai_of_task__"
 
 
 async def in_context(coroutine: Coroutine[Any, Any, T], context: Context) -> T:
@@ -36,9 +39,52 @@ def going_on(
                 run(coroutine.close)
                 raise
             except BaseException as thrown:
+                _note_cancellation(thrown)
                 waits_for = run(coroutine.throw, thrown)
             else:
                 waits_for = run(coroutine.send, sent)
     except StopIteration as end:
         result: T = end.value
         return result
+
+
+@awaitable
+def noting_cancellations(coroutine: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
+    """Await a coroutine that `is_of_task` is asked about."""
+    try:
+        waits_for = coroutine.send(None)
+        while True:
+            try:
+                sent = yield waits_for
+            except GeneratorExit:
+                coroutine.close()
+                raise
+            except BaseException as thrown:
+                _note_cancellation(thrown)
+                waits_for = coroutine.throw(thrown)
+            else:
+                waits_for = coroutine.send(sent)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+def is_of_task(error: asyncio.CancelledError) -> bool:
+    """Return whether the running task was cancelled, and did not await something else that was.
+
+    Task groups of anyio take back more cancellations than they made, those of their child tasks too. So
+    `Task.cancelling()` is read where the error is thrown into the task, by the functions of this module.
+    """
+    link: BaseException | None = error
+    while link is not None:
+        if _OF_TASK in link.__dict__:
+            return True
+        link = link.__cause__ or link.__context__
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
+
+
+def _note_cancellation(thrown: BaseException) -> None:
+    task = asyncio.current_task() if isinstance(thrown, asyncio.CancelledError) else None
+    if task is not None and task.cancelling():
+        thrown.__dict__[_OF_TASK] = True

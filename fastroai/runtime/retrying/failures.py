@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _EXHAUSTED_ATTRIBUTE = "__fastroai_exhausted__"
 _CLASS_ATTRIBUTE = "__fastroai_failure_class__"
 _AGENT_CALL_ATTRIBUTE = "__fastroai_agent_call__"
+_CALLS_ATTRIBUTE = "__fastroai_failed_calls__"
 _BESIDE_ATTRIBUTE = "__fastroai_failed_beside__"
 
 
@@ -42,24 +43,65 @@ def noted_class(error: BaseException) -> FailureClass | None:
 
 
 def note_agent_call(error: BaseException, failed: FailedAgentCall) -> None:
-    """Note the innermost agent call that a failure in a flow comes from."""
-    known: FailedAgentCall | None = error.__dict__.get(_AGENT_CALL_ATTRIBUTE)
+    """Note a call in a flow that a failure leaves: of calls inside each other, the innermost comes first."""
+    notes = error.__dict__
+    known: FailedAgentCall | None = notes.get(_AGENT_CALL_ATTRIBUTE)
     if known is None or not known.is_inside(failed):
-        error.__dict__[_AGENT_CALL_ATTRIBUTE] = failed
+        notes[_AGENT_CALL_ATTRIBUTE] = failed
+    notes[_CALLS_ATTRIBUTE] = (*notes.get(_CALLS_ATTRIBUTE, ()), failed)
 
 
 def note_failed_beside(error: BaseException, others: Iterable[BaseException]) -> None:
-    """Note the agent calls that failed side by side with that of `error`, which is raised for all of them."""
-    error.__dict__[_BESIDE_ATTRIBUTE] = tuple(call for other in others for call in agent_calls_of(other))
+    """Note the calls that failed side by side with that of `error`, which is raised for all of them."""
+    beside = [(agent_calls_of(other), failed_calls_of(other)) for other in others]
+    error.__dict__[_BESIDE_ATTRIBUTE] = tuple(beside)
 
 
 def agent_calls_of(error: BaseException) -> tuple[FailedAgentCall, ...]:
-    """Return the agent calls in the code of flows whose failures this error is, comes from or stands for."""
+    """Return the agent calls in the code of flows whose failures this error is, comes from or stands for.
+
+    Of calls inside each other, only the innermost is returned.
+    """
     found: list[FailedAgentCall | None] = []
-    for link in error_chain(error):
-        known = link.__dict__
-        found += (known.get(_AGENT_CALL_ATTRIBUTE), *known.get(_BESIDE_ATTRIBUTE, ()))
+    for link in _failed_links(error):
+        found.append(link.__dict__.get(_AGENT_CALL_ATTRIBUTE))
+        found += [one for calls, _ in link.__dict__.get(_BESIDE_ATTRIBUTE, ()) for one in calls]
     return tuple(dict.fromkeys(one for one in found if one is not None and one.call))
+
+
+def failed_calls_of(error: BaseException) -> tuple[FailedAgentCall, ...]:
+    """Return all calls in the code of flows whose failures this error is, comes from or stands for.
+
+    They are the calls of agents, of typed functions and of code, also those around each other.
+    """
+    found: list[FailedAgentCall] = []
+    for link in _failed_links(error):
+        found += link.__dict__.get(_CALLS_ATTRIBUTE, ())
+        found += [one for _, calls in link.__dict__.get(_BESIDE_ATTRIBUTE, ()) for one in calls]
+    return tuple(dict.fromkeys(found))
+
+
+def _failed_links(error: BaseException) -> Iterator[BaseException]:
+    """Yield an exception and those it comes from, without failures that were handled when a call failed.
+
+    In `except ParseFailure: await send()`, Python makes the handled error the context of that of `send`.
+    """
+    seen: set[int] = set()
+    waiting: list[tuple[BaseException, FailedAgentCall | None]] = [(error, None)]
+    while waiting:
+        link, around = waiting.pop(0)
+        calls: tuple[FailedAgentCall, ...] = link.__dict__.get(_CALLS_ATTRIBUTE, ())
+        if id(link) in seen or (around and calls and not calls[-1].is_inside(around)):
+            continue
+        seen.add(id(link))
+        yield link
+        if isinstance(link, BaseExceptionGroup):
+            waiting += [(one, around) for one in link.exceptions]
+        around = calls[-1] if calls else around
+        if link.__cause__ is not None:
+            waiting.append((link.__cause__, None))
+        elif link.__context__ is not None and not link.__suppress_context__ and not (around and around.call):
+            waiting.append((link.__context__, around))
 
 
 def is_terminal(error: BaseException) -> bool:

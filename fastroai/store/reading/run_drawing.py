@@ -18,6 +18,7 @@ from fastroai.store.record.definitions import (
     GATE_WAYS,
     Way,
     is_flow,
+    kind_of,
     needs_of,
     nested_definition,
     pause_nodes_in,
@@ -104,6 +105,8 @@ class RunDrawing:
         rows = self._inside[None]
         if is_flow(definition) and rows and self._inside[rows[-1].id]:
             return self._of_rows(self._inside[rows[-1].id], str(name))
+        if kind_of(definition) == "rows":  # the rows of a table have no order
+            return Drawing(nodes=self._of_rows(rows, str(name)).nodes, edges=[], title=str(name))
         if not steps_in(definition):  # it is sealed
             return self._of_rows(rows, "run")
         return self._of_shape("", definition, str(name))

@@ -109,6 +109,8 @@ class Memo:
         self.resumptions: list[tuple[int, facts.RunResumed]] = []
         """Where processes took the run up, with the positions in the log. A fork of a pipeline is taken up
         after the facts that it took over."""
+        self.ended_by: set[facts.FailedAgentCall] = set()
+        """The calls whose failures have made the run fail."""
         self.outputs_made: dict[str, tuple[facts.StepFinished, object]] = {}
         """Outputs that were converted already, by place."""
         self._about: dict[facts.Key, list[facts.Fact]] = defaultdict(list)
@@ -170,6 +172,8 @@ class Memo:
                 self.ended = None
             case facts.RunFinished():
                 self.ended = entry
+                if entry.status == "failed":
+                    self.ended_by.update(entry.failed_calls)
                 for failed in entry.agent_calls if entry.status == "failed" else ():
                     self._ask_anew(agent_call_key(failed.place, failed.call), failed.attempt)
             case facts.RunFact() if entry.reopens:
@@ -415,6 +419,21 @@ class Memo:
                 return KnownCall(own, one, changed, self._has_finished(own, one))
         return None
 
+    def failed_call(
+        self, place: str, call: str, attempt: int, asks: facts.Asks
+    ) -> facts.AgentCallEnded | None:
+        """Return how an attempt at an agent call failed, if its caller has handled that.
+
+        `None` if the call returned, asked for something else, or made the run fail; then it is made again.
+        """
+        ended = self.last(agent_call_key(place, call), facts.AgentCallEnded)
+        if ended is None or ended.attempt != attempt or ended.failure is None:
+            return None
+        known = self._asks.get((place, call, attempt, ()), ())
+        if not known or known[-1].inputs != asks.inputs or changed_parts(known[-1].declared, asks.declared):
+            return None
+        return None if facts.FailedAgentCall(place, call, attempt) in self.ended_by else ended
+
     def call_of(self, sent: ChargeOnRecord) -> KnownCall | None:
         """Return the call that sent a request, if it is on record what it asked for."""
         if sent.asks is None:
@@ -439,7 +458,8 @@ class Memo:
             return False
         place, name, attempt, tools = call
         ended = self.last(agent_call_key(place, name), facts.AgentCallEnded) if not tools else None
-        return not sent[-1].record.tool_calls or (ended is not None and ended.attempt == attempt)
+        has_ended = ended is not None and ended.attempt == attempt and ended.failure is None
+        return not sent[-1].record.tool_calls or has_ended
 
     # --- spending ---
 
@@ -499,6 +519,10 @@ class Memo:
         """Return the charges of an attempt at a step, typed function or agent call."""
         around: Hashable = (*key, attempt) if key[0] == "agent call" else f"{key[1]}@{attempt}"
         return self._inside.get(around, ())
+
+    def take_charges_of(self, key: facts.Key, attempt: int) -> list[ChargeOnRecord]:
+        """Return the charges of an attempt, which no other call takes any more."""
+        return _taken([*self.charges_of(key, attempt)])
 
     def in_tool(self, place: str, tool: str) -> list[ChargeOnRecord]:
         """Return the charges of requests in a call of a tool, which is on record: each once."""

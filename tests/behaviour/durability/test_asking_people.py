@@ -933,3 +933,12 @@ def test_a_run_that_was_killed_goes_on_with_an_answer_from_the_command_line(tmp_
     assert said == "answered; run r waits for no other answer: resume it"
     assert run_program(tmp_path, "app.py", "resume") == "sent 0"
     assert (tmp_path / "paid").read_text() == "x"
+
+
+async def test_a_question_keeps_the_time_at_which_it_was_asked_first(store: Any) -> None:
+    pipeline = Pipeline("support", {"ask": asks()})
+    [first] = (await pipeline.execute({}, run_id="r", store=store)).questions
+    for _ in range(2):
+        [again] = (await pipeline.resume("r", store=store)).questions
+        assert (again.id, again.asked_at) == (first.id, first.asked_at)
+        assert (await Inbox(store).get(first.id)).asked_at == first.asked_at

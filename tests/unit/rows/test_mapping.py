@@ -336,6 +336,45 @@ class TestResuming:
         assert table.resumed is not None
         assert (table.resumed.finished, table.resumed.failed) == (1, 1)
 
+    async def test_each_row_is_counted_once_when_a_run_goes_on(self, model_server: ModelServer) -> None:
+        model_server.rule(lambda request: "bad" in request.prompt, Reply(fault=Fault.status(400)))
+        model_server.rule(lambda request: "slow" in request.prompt, Reply(latency=60))
+        model_server.rule(None, sentiment())
+        classify, store = classifier(model_server), MemoryRunStore()
+        texts = {"a": "fine", "b": "bad", "c": "slow"}
+        rows = [{"id": key, "text": text} for key, text in texts.items()]
+        task = asyncio.create_task(
+            classify.map([*rows, rows[0]], store=store, run_id="r", key="id", concurrency=1)
+        )
+        while b"slow" not in b"".join(one.raw_body for one in model_server.ledger.entries):
+            await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.wait([task])
+        model_server.reset()
+        model_server.rule(None, sentiment())
+        rows = [*rows, {"id": "d", "text": "fine, too"}, rows[0]]
+        for expected in ((1, 1, ("c",), 2), (4, 1, (), 0)):
+            table = await classify.map(rows, store=store, run_id="r", key="id")
+            known = table.resumed
+            assert known is not None
+            assert (known.finished, known.failed, known.interrupted, known.new) == expected
+            assert known.finished + known.failed + len(known.interrupted) + known.new == len(table) == 5
+            assert known.gone == 0
+
+    async def test_the_cost_of_a_row_whose_request_was_lost_is_not_known(
+        self, model_server: ModelServer
+    ) -> None:
+        model_server.rule(lambda request: "lost" in request.prompt, Reply(fault=Fault.disconnect()))
+        model_server.rule(None, sentiment())
+        classify = classifier(model_server)
+        table = await classify.map(["fine", "lost"], retries=0)
+        fine, lost = table.records
+        assert (fine["cost_usd"], lost["cost_usd"]) == (table[0].cost_usd, None)
+        assert [row.cost_complete for row in table] == [True, False]
+        assert not table.cost_complete
+        assert f"at least ${table.cost_usd:f}" in table.summary
+        assert str(table).splitlines()[1].endswith("cost not known")
+
     async def test_a_row_that_was_between_two_requests_keeps_what_it_has(
         self, model_server: ModelServer
     ) -> None:
@@ -636,6 +675,18 @@ class TestEstimates:
     async def test_an_iterator_is_refused_as_map_could_not_read_it_again(self, classify: Any) -> None:
         with pytest.raises(ConfigurationError, match="`map` could not read an iterator again"):
             await classify.estimate_rows(iter(self.ROWS))
+
+    async def test_a_quote_says_that_rows_of_its_sample_have_failed(self, model_server: ModelServer) -> None:
+        model_server.fail_next(1, Fault.status(400))
+        model_server.rule(None, sentiment())
+        quote = await classifier(model_server).estimate(
+            rows=self.ROWS, sample=2, store=MemoryRunStore(), run_id="r"
+        )
+        assert "1 of them failed, the first with pydantic_ai" in quote.expected_reasons[0]
+
+    async def test_an_option_that_a_quote_of_rows_does_not_take_is_named(self, classify: Any) -> None:
+        with pytest.raises(TypeError, match=r"classify.estimate\(\) of rows takes no batch=; it takes rows="):
+            await classify.estimate(rows=self.ROWS, batch=True)
 
     async def test_rows_that_cannot_be_asked_cost_nothing(self, classify: Any) -> None:
         quote = await classify.estimate(rows=[{"txt": "x"}])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.agents import paid_agent
 
-from fastroai import Graph, Inbox, MemoryRunStore, Node, Pipeline, StepContext, Workflow, step
+from fastroai import FastroAgent, Graph, Inbox, MemoryRunStore, Node, Pipeline, StepContext, Workflow, step
 from fastroai.drawing import Drawing, DrawnEdge
 from fastroai.errors import StepExecutionError
 from fastroai.functions import compute, flow, parallel
@@ -120,6 +120,13 @@ async def test_a_flow_is_drawn_as_its_calls() -> None:
     drawing = (await store.trace("sums")).drawing()
     assert [(node.text, node.state) for node in drawing.nodes] == [("double", "succeeded")] * 3
     assert len(drawing.edges) == 2
+
+
+async def test_the_rows_of_a_table_are_drawn_without_arrows_because_they_have_no_order() -> None:
+    store = MemoryRunStore()
+    await FastroAgent("test").map(["a", "b", "c"], run_id="rows", store=store, concurrency=1)
+    drawing = (await store.trace("rows")).drawing()
+    assert (len(drawing.nodes), drawing.edges) == (3, [])
 
 
 async def test_a_run_in_the_midst_of_its_work_says_so(trace: RunTrace) -> None:
