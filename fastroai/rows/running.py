@@ -37,7 +37,7 @@ from fastroai.runtime.budgets.in_flight import AgentCharges
 from fastroai.runtime.concurrency.isolation import in_context
 from fastroai.runtime.concurrency.tasks import end_tasks
 from fastroai.runtime.concurrency.wakeup import running_loop
-from fastroai.runtime.facts import FailureFacts, PauseRequested, RunFinished, StopRequested
+from fastroai.runtime.facts import FailureFacts, PauseRequested, RunFinished, StopRequested, Wait
 from fastroai.runtime.labels import current_row
 from fastroai.runtime.retrying.failures import leaves
 from fastroai.runtime.scope import ScopeKind
@@ -81,11 +81,15 @@ class RowRunner:
         deps: object,
         known: Known | None = None,
         write: Callable[[RowEnded], Awaitable[None]] | None = None,
+        is_taken_up: bool = False,
     ) -> None:
-        """`known` is what is on record of a run that goes on. `write` gets each end as soon as it is kept."""
+        """`is_taken_up` says that any process can go on with the run, as its rows are on record.
+
+        `known` is what is on record of a run that goes on. `write` gets each end as soon as it is kept.
+        """
         self._machine, self._target, self._rows, self._opened = machine, target, rows, opened
         self._concurrency, self._config, self._deps, self._write = concurrency, config, deps, write
-        self._batching = batching
+        self._batching, self._is_taken_up = batching, is_taken_up
         self.lines, self._known = lines, known or Known()
         self.scope, self._log = opened.scope, opened.log
         run = opened.kept
@@ -93,6 +97,7 @@ class RowRunner:
         """The run on record, unless it is that of a run around."""
         if self._run is not None:
             self._run.journal.keeps_entries = False
+            self._run.counts = self._counts
         self.is_told = False
         self.finish: RunFinished | None = None
         self.interrupted: list[str] = []
@@ -110,6 +115,12 @@ class RowRunner:
         self._since_forgotten = 0
         self._declared = digest(*(f"{name}={known}" for name, known in sorted(target.declares().items())))
         self._loop = asyncio.get_running_loop()
+
+    def _counts(self) -> dict[str, int | None]:
+        done = len(self.lines) if isinstance(self.lines, LinesInStore) else 0
+        is_over = self.finish is not None and self.finish.reason_code != "rows_waiting"
+        waiting = 0 if is_over else len(self._machine.waiting)
+        return {"rows_done": done, "rows": self._rows.total, "rows_waiting": waiting}
 
     @property
     def milliseconds(self) -> float:
@@ -270,6 +281,9 @@ class RowRunner:
         except BaseException as raised:
             if isinstance(raised, RowWaits) or is_halt(raised):
                 waits = self._log.waits_in(step_place(scope))
+                if isinstance(raised, RowWaits) and raised.due_at is not None:
+                    due = raised.due_at.timestamp()
+                    waits = (Wait(what="row", id=scope.key, name=row.key, deadline=due),)
                 return self._tell(RowCut(row.number, row.key, "waits", waits))
             if not isinstance(raised, Exception):
                 raise
@@ -311,6 +325,7 @@ class RowRunner:
                 child,
                 store if child else None,
                 is_new=is_new,
+                parent=self._run.run_id if child and self._is_taken_up and self._run is not None else "",
                 is_end_kept=self._run is not None,
                 batching=self._batching,
             )
