@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from decimal import Decimal
 from typing import Any
@@ -23,13 +22,15 @@ from fastroai.store import RunHistory
 from fastroai.store.record.headers import keys_with
 from fastroai.testing import ModelServer, Reply, Usage
 
+USAGE = Usage(100, 20)
+
 
 @pytest.fixture
 def server(model_server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> ModelServer:
     """A model server that repeats texts, for this process and its workers."""
     for variable, value in model_server.environment().items():
         monkeypatch.setenv(variable, value)
-    model_server.rule(None, lambda request: Reply(text=text_in(request), usage=Usage(100, 20)))
+    model_server.rule(None, lambda request: Reply(text=text_in(request), usage=USAGE, latency=0.05))
     return model_server
 
 
@@ -115,7 +116,6 @@ async def test_finished_rows_are_not_asked_again_whichever_worker_is_killed(
     url: str, app: Distributed, workers: Workers, server: ModelServer
 ) -> None:
     kills, at_once = 3 if url.startswith("postgres") else 2, 4
-    server.rule(None, lambda request: Reply(text=text_in(request), usage=Usage(100, 20), delay=0.05))
     for _ in range(2):
         workers.begin()
     async with asyncio.timeout(PATIENCE):
@@ -125,12 +125,13 @@ async def test_finished_rows_are_not_asked_again_whichever_worker_is_killed(
         table = await run.result()
     assert table.ok
     assert [row.output for row in table] == [f"said {number:03}" for number in range(150)]
-    asked = Counter(text_in(entry.request) for entry in server.ledger.entries)
-    again = sum(asked.values()) - 150
+    entries = server.ledger.entries
+    assert len({entry.raw_body for entry in entries}) == 150
+    again = len(entries) - 150
     assert again <= kills * at_once
-    assert len(asked) == 150
-    known = table.usage.request_count - table.usage.unmeasured_requests
-    assert listed_costs(server) * Decimal(known) / len(server.ledger.entries) == table.cost_usd
+    assert table.usage.unmeasured_requests >= again
+    # What was in flight at a kill counts at its bound, and all else at what the server says.
+    assert table.cost_usd <= listed_costs(server) <= table.usage.committed_usd
     assert sum((row.cost_usd for row in table), Decimal(0)) == table.cost_usd
 
 
@@ -154,7 +155,6 @@ async def test_rows_that_wait_for_people_leave_the_worker_free(app: Distributed)
 async def test_a_run_of_rows_is_paused_cancelled_and_handed_over(
     app: Distributed, server: ModelServer
 ) -> None:
-    server.rule(None, lambda request: Reply(text=text_in(request), delay=0.05))
     async with asyncio.timeout(PATIENCE):
         async with app.worker(every=0.2):
             run = await app.map(repeat, texts(40), run_id="r", concurrency=2)
