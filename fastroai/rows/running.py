@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from fastroai.errors import BudgetExceeded, RunStoreUnavailable, RunTakenOver
-from fastroai.human.asking import is_halt
+from fastroai.human.asking import Halted, is_halt
 from fastroai.records import Usage
 from fastroai.rows.facts import RowEnded, RowGivenBack, RowStarted
 from fastroai.rows.machine import (
@@ -62,6 +62,8 @@ class _Asked:
     row: ReadRow
     task: asyncio.Task[Any]
     is_cancelled: bool = False
+    is_in_batch: bool = False
+    """Whether the answer to its request comes with a batch, which keeps its place among those at once."""
 
 
 class RowRunner:
@@ -98,6 +100,7 @@ class RowRunner:
         if self._run is not None:
             self._run.journal.keeps_entries = False
             self._run.counts = self._counts
+            self._log.is_carried |= is_taken_up
         self.is_told = False
         self.finish: RunFinished | None = None
         self.interrupted: list[str] = []
@@ -111,7 +114,7 @@ class RowRunner:
         self._asked: dict[int, _Asked] = {}
         self._turn = asyncio.Lock()
         self._reader: asyncio.Task[Any] | None = None
-        self._is_reading = True
+        self._is_reading, self._working = True, concurrency
         self._since_forgotten = 0
         self._declared = digest(*(f"{name}={known}" for name, known in sorted(target.declares().items())))
         self._loop = asyncio.get_running_loop()
@@ -195,6 +198,12 @@ class RowRunner:
                 await in_context(self._ask(asked), copy_context())
             finally:
                 del self._asked[row.number]
+            if asked.is_in_batch:
+                break
+        self._working -= 1
+        if self._is_reading and not self._working:  # a later stretch reads the other rows
+            self._is_reading = False
+            self._tell(RowsEnded())
 
     async def _next(self) -> ReadRow | None:
         """Return the next row to ask; `None` if there is none. One worker at a time reads."""
@@ -281,8 +290,11 @@ class RowRunner:
         except BaseException as raised:
             if isinstance(raised, RowWaits) or is_halt(raised):
                 waits = self._log.waits_in(step_place(scope))
-                if isinstance(raised, RowWaits) and raised.due_at is not None:
-                    due = raised.due_at.timestamp()
+                due = raised.due_at.timestamp() if isinstance(raised, RowWaits) and raised.due_at else None
+                halts = (one.due_at for one in leaves(raised) if isinstance(one, Halted))
+                if in_batch := next(halts, None):
+                    asked.is_in_batch, due = True, in_batch
+                if due is not None:
                     waits = (Wait(what="row", id=scope.key, name=row.key, deadline=due),)
                 return self._tell(RowCut(row.number, row.key, "waits", waits))
             if not isinstance(raised, Exception):
