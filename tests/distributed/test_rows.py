@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
 import polars
 import pytest
-from support.carried import Workers, repeat
+from pydantic_ai.capabilities import BatchModelRequests
+from support.carried import Workers, repeat, repeat_cheaply
 from support.carrying import kill_and_replace, until_ready
 from support.patience import PATIENCE
 from support.typed_functions import listed_costs
@@ -174,3 +176,29 @@ async def test_a_run_of_rows_is_paused_cancelled_and_handed_over(
     assert table.ok
     assert len(table) == 40
     assert sum((row.cost_usd for row in table), Decimal(0)) == table.cost_usd
+
+
+@pytest.mark.slow
+async def test_rows_in_batches_leave_workers_free_and_are_collected_by_another(
+    app: Distributed, workers: Workers, server: ModelServer
+) -> None:
+    server.holds_batches = True
+    soon = timedelta(milliseconds=50)
+    batches = BatchModelRequests(
+        max_requests=3, max_wait=soon, poll_interval=soon, max_poll_interval=soon, max_resubmissions=0
+    )
+    killed = workers.begin()
+    async with asyncio.timeout(PATIENCE):
+        await until_ready(app, 1)
+        run = await app.map(repeat_cheaply, texts(7), run_id="r", batch=batches, concurrency=7)
+        while (await run.status()).rows_waiting < 7:
+            await asyncio.sleep(0.05)
+        workers.kill(killed)
+        workers.begin()
+        server.holds_batches = False
+        table = await run.result()
+    assert table.ok
+    assert [row.output for row in table] == [f"said {number:03}" for number in range(7)]
+    assert len(server.ledger.entries) == table.usage.request_count == 7
+    assert table.cost_usd == listed_costs(server) / 2
+    assert table.usage.cost_complete

@@ -140,6 +140,11 @@ async def repeat(text: str) -> str:
     raise NotImplementedError
 
 
+@infer(intent="Repeat the text", model="openai:gpt-5-mini", retries=0)
+async def repeat_cheaply(text: str) -> str:
+    raise NotImplementedError
+
+
 class Routed(BasePipeline[str, Inputs, str]):
     async def route(self, inputs: Inputs, deps: str) -> str:
         return "only"
@@ -208,6 +213,7 @@ def doors() -> Sequence[Any]:
         Graph("circle", nodes={"first": first, "naps": naps}, edges=[Edge("first", "naps")], config=config),
         doubles,
         repeat,
+        repeat_cheaply,
     ]
 
 
