@@ -1,4 +1,7 @@
-"""A process that maps rows until it is done or kills itself: `kind store url rows at_once seed [batch|record]`."""
+"""A process that maps rows until it is done or kills itself.
+
+`kind store url rows at_once seed [batch|record]`
+"""
 
 from __future__ import annotations
 

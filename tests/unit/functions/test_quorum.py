@@ -72,9 +72,7 @@ def test_outputs_without_confidence_count_one_each() -> None:
 
 
 def test_an_output_without_the_field_is_an_error_that_names_it() -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"agree_on='lable': expected a field of Verdict"
-    ):
+    with pytest.raises(ConfigurationError, match=r"agree_on='lable': expected a field of Verdict"):
         agreed_value(Verdict("a"), ("lable",))
 
 
