@@ -87,7 +87,7 @@ async def test_a_client_without_code_gives_rows_of_any_kind(
 
 
 async def test_what_is_wrong_is_told_before_anything_runs(app: Distributed, server: ModelServer) -> None:
-    for rows, options, error, words in (
+    wrong: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
         ([{"text": "a"}, {"text": 5}], {}, ConfigurationError, "row 1: .*text: Input should be"),
         ([{"text": "a"}, {"text": object()}], {}, ConfigurationError, "row 1: .*unknown type"),
         (polars.DataFrame({"txt": ["a"]}), {}, ConfigurationError, "a frame with column 'text'"),
@@ -95,7 +95,8 @@ async def test_what_is_wrong_is_told_before_anything_runs(app: Distributed, serv
         ([{"text": "a" * 40_000_000}], {}, ValueNotStorable, "row 0"),
         ([], {"concurrency": 0}, ConfigurationError, "concurrency"),
         ([], {"batch": True}, ConfigurationError, "a model with a batch API for 'repeat'"),
-    ):
+    ]
+    for rows, options, error, words in wrong:
         with pytest.raises(error, match=words):
             await app.map(repeat, rows, run_id="bad", **options)
         with pytest.raises(RunNotFound):

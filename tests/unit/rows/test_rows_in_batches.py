@@ -269,7 +269,8 @@ async def test_a_run_that_another_process_goes_on_with_waits_for_its_batch_on_re
     async def asks(ctx: StepContext[Any]) -> str:
         return (await ctx.run(agent, "hello")).output
 
-    pipeline, store = Pipeline("p", {"asks": asks}), MemoryRunStore()
+    pipeline: Any = Pipeline("p", {"asks": asks})
+    store = MemoryRunStore()
     going = asyncio.create_task(pipeline.execute(run_id="r", store=store))
     await in_batches(store, 1)
     await pipeline.interrupt("r", store=store)
