@@ -6,20 +6,26 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final, overload
 
 from pydantic import JsonValue, TypeAdapter
-from typing_extensions import TypeVar
+from typing_extensions import TypeVar, Unpack
 
-from fastroai.distributed.client import DEFAULT, Client, as_json, check_name, check_priority
+from fastroai.distributed.client import DEFAULT, Client, MapOptions, as_json, check_name, check_priority
 from fastroai.distributed.engine import QueueOptions, Schedule, check_schedule
 from fastroai.distributed.handle import RunHandle
-from fastroai.distributed.registered import CarriedRun, Registered
+from fastroai.distributed.registered import CarriedRun, DepsFactory, Registered
 from fastroai.distributed.worker import Worker, WorkerTerms
 from fastroai.errors import ConfigurationError, FastroAIError, RunExists, RunStoreUnavailable
+from fastroai.functions.function import Function
 from fastroai.records import Duration, in_seconds
+from fastroai.rows.door import MapsRows
+from fastroai.rows.keeper import name_of
+from fastroai.rows.row_runs import RowRuns
+from fastroai.rows.source import RowSource
+from fastroai.rows.table import RowTable
 from fastroai.runs.door import FrontDoor
 from fastroai.runtime.events import OnEvent
 from fastroai.runtime.labels import labels_of
@@ -79,43 +85,56 @@ class Distributed(Client):
         self._schedules: dict[str, Schedule] = {}
 
     @overload
-    def register(self, *doors: FrontDoor[None, Any, Any], deps_factory: None = None) -> None: ...
+    def register(
+        self, *doors: FrontDoor[None, Any, Any] | MapsRows[Any], deps_factory: None = None
+    ) -> None: ...
     @overload
     def register(
         self,
-        *doors: FrontDoor[DepsT, Any, Any],
+        *doors: FrontDoor[DepsT, Any, Any] | MapsRows[Any],
         deps_factory: Callable[[CarriedRun], DepsT | Awaitable[DepsT]],
     ) -> None: ...
     def register(
-        self, *doors: FrontDoor[Any, Any, Any], deps_factory: Callable[[CarriedRun], Any] | None = None
+        self,
+        *doors: FrontDoor[Any, Any, Any] | MapsRows[Any],
+        deps_factory: Callable[[CarriedRun], Any] | None = None,
     ) -> None:
-        """Let workers carry the runs of pipelines, graphs, routers, flows and bound workflows.
+        """Let workers carry the runs of pipelines, graphs, routers, flows and bound workflows, and of `map`.
 
         Args:
-            *doors: The pipelines and so on, each with a name of its own.
+            *doors: The pipelines and so on, each with a name of its own; also typed functions and agents,
+                whose runs are those of `map`.
             deps_factory: Function that makes the `deps` of a run in the worker that carries it, of the id,
-                tenant, tags and inputs of the run. It may be async.
+                tenant, tags and inputs of the run. It may be async. Typed functions take no `deps`.
 
         Raises:
-            ConfigurationError: it is no pipeline or graph, or another one of its name is registered; or its
+            ConfigurationError: it is nothing that runs, or another one of its name is registered; or its
                 codec is not that of the application.
         """
         for door in doors:
-            if not isinstance(door, FrontDoor):  # pyright: ignore[reportUnnecessaryIsInstance]
-                expected = "a pipeline, graph, router, flow, or workflow with `bind`"
+            if not isinstance(door, FrontDoor | MapsRows):  # pyright: ignore[reportUnnecessaryIsInstance]
+                expected = "a pipeline, graph, router, flow, workflow with `bind`, typed function or agent"
                 raise ConfigurationError("door", door, expected)
-            if door.name in self._doors:
-                expected = f"a different name: another {door.name!r} is registered"
-                raise ConfigurationError("door", door, expected)
-            if door.config.codec is not self.codec:
-                expected = f"that of {door.name!r}, so that this process can read its runs: codec=..."
-                raise ConfigurationError("codec", self.codec, expected)
-            self._doors[door.name] = Registered(door, deps_factory)
+            if isinstance(door, FrontDoor):
+                self._register(door, deps_factory)
+            if isinstance(door, MapsRows):
+                target = door.rows_target()
+                config = target.config if target.makes_runs else replace(target.config, codec=self.codec)
+                self._register(RowRuns(target, config), None if isinstance(door, Function) else deps_factory)
+
+    def _register(self, door: FrontDoor[Any, Any, Any], deps_factory: DepsFactory | None) -> None:
+        if door.name in self._doors:
+            expected = f"a different name: another {door.name!r} is registered"
+            raise ConfigurationError("door", door, expected)
+        if door.config.codec is not self.codec:
+            expected = f"that of {door.name!r}, so that this process can read its runs: codec=..."
+            raise ConfigurationError("codec", self.codec, expected)
+        self._doors[door.name] = Registered(door, deps_factory)
 
     @property
     def registered(self) -> Collection[str]:
         """Names of the pipelines and graphs that are registered here."""
-        return self._doors.keys()
+        return [name for name, one in self._doors.items() if not isinstance(one.door, RowRuns)]
 
     def door_of(self, name: str) -> FrontDoor[Any, Any, Any] | None:
         """Return the pipeline or graph of a name that is registered here."""
@@ -168,7 +187,7 @@ class Distributed(Client):
         """
         door = self._doors.get(known := pipeline if isinstance(pipeline, str) else pipeline.name)
         if door is None:
-            expected = f"one that is registered: {', '.join(map(repr, self._doors)) or 'none is'}"
+            expected = f"one that is registered: {', '.join(map(repr, self.registered)) or 'none is'}"
             raise ConfigurationError("pipeline", known, expected)
         if name in self._schedules:
             expected = f"a name of its own: there is another schedule {name!r}"
@@ -290,6 +309,32 @@ class Distributed(Client):
             tenant=tenant,
             budget=budget,
         )
+
+    @overload
+    async def map(
+        self, function: MapsRows[ResultT], rows: RowSource, **options: Unpack[MapOptions]
+    ) -> RunHandle[RowTable[ResultT]]: ...
+    @overload
+    async def map(
+        self, function: str, rows: RowSource, **options: Unpack[MapOptions]
+    ) -> RunHandle[RowTable[Any]]: ...
+    async def map(
+        self, function: str | MapsRows[Any], rows: RowSource, **options: Unpack[MapOptions]
+    ) -> RunHandle[RowTable[Any]]:
+        """Put a run of rows on record and in a queue, as `Client.map` does, by its name or by the object.
+
+            run = await app.map(classify, tickets, run_id="monday", key="id")
+            table = await run.result()  # what classify.map(tickets, ...) returns
+
+        Rows of what is registered here are also checked as its inputs are.
+        """
+        name = function if isinstance(function, str) else function.rows_target().name
+        registered = self._doors.get(name_of(name))
+        if registered is None or not isinstance(registered.door, RowRuns):
+            return await super().map(name, rows, **options)
+        if options.get("batch"):
+            registered.door.target.check_batches()
+        return await self._map(registered.keeper(self.store), registered.door.target, rows, **options)
 
     async def _has_partitions(self, queue: str) -> bool:
         declared = self._declared.get(queue)

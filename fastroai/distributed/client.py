@@ -6,13 +6,14 @@ import asyncio
 import re
 import uuid
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypedDict
 
 from pydantic import JsonValue
 from pydantic_core import to_jsonable_python
+from typing_extensions import Unpack
 
 from fastroai.distributed.engine import EngineClient, places_of, upgrade
 from fastroai.distributed.handle import RunHandle
@@ -32,9 +33,16 @@ from fastroai.errors.texts import nearest_hint
 from fastroai.human.inbox import Inbox
 from fastroai.human.schema_checks import problems_of
 from fastroai.records import Duration, in_seconds
+from fastroai.rows.keeper import OPTIONS, name_of
+from fastroai.rows.kept import AsJson, keeping
+from fastroai.rows.machine import OnRowError
+from fastroai.rows.options import row_options
+from fastroai.rows.source import RowInputs, RowKey, Rows, RowSource
+from fastroai.rows.table import RowTable
+from fastroai.rows.target import TakesRows
 from fastroai.runs.door import FrontDoor
 from fastroai.runs.inputs import check_mapping
-from fastroai.runs.openings import RunKeeper
+from fastroai.runs.openings import PutFirst, RunKeeper
 from fastroai.runs.request import RunRequest
 from fastroai.runtime.labels import labels_of
 from fastroai.runtime.options import check_seconds
@@ -43,6 +51,7 @@ from fastroai.store.opening import open_run_store
 from fastroai.store.reading.history import EVERY_RUN, RunHistory, RunSummary
 from fastroai.store.reading.index import store_time
 from fastroai.store.reading.run_queries import PAGE, Page, RunQuery
+from fastroai.store.record.declarations import OnChanged
 from fastroai.store.record.definitions import fingerprint
 from fastroai.store.record.entries import Routing
 from fastroai.store.record.halting import release
@@ -50,6 +59,9 @@ from fastroai.store.record.headers import FoundHeader, check_run_id
 from fastroai.store.record.payloads import PayloadCodec
 from fastroai.usage import BudgetLike
 from fastroai.usage.limits import limits_of
+
+if TYPE_CHECKING:
+    from pydantic_ai.capabilities import BatchModelRequests
 
 DEFAULT: Final = "default"
 """The name of the queue for runs that name none."""
@@ -59,6 +71,26 @@ _QUEUES_FOR: Final = 5.0
 _WORKERS_FOR: Final = 0.5
 """Seconds for which it is remembered who works."""
 _PRIORITIES: Final = 2**31 - 1
+
+
+class MapOptions(TypedDict, total=False):
+    """Options of `map`, which `Client.map` explains."""
+
+    inputs: RowInputs | None
+    key: RowKey | None
+    concurrency: int | None
+    batch: bool | BatchModelRequests
+    retries: int | None
+    on_error: OnRowError
+    on_changed: OnChanged
+    run_id: str | None
+    queue: str
+    priority: int | None
+    partition: str | None
+    delay: Duration
+    tags: Collection[str]
+    tenant: str | None
+    budget: BudgetLike | None
 
 
 class Client:
@@ -162,6 +194,32 @@ class Client:
             budget=budget,
         )
 
+    async def map(
+        self, function: str, rows: RowSource, **options: Unpack[MapOptions]
+    ) -> RunHandle[RowTable[Any]]:
+        """Put a run of rows on record with its rows, and in a queue, from which a worker takes it.
+
+            run = await client.map("classify", tickets, run_id="monday", key="id")
+
+        All rows are read, checked and written before the run is seen by anybody, some hundreds at a time.
+
+        Args:
+            function: The name of the function, agent, pipeline, graph, router or flow.
+            rows: As in `map` of the function itself: a list, an iterator or a frame. Values must be JSON.
+            **options: `inputs`, `key`, `concurrency`, `batch`, `retries`, `on_error`, `on_changed` and
+                `budget` are as in `map`; `run_id`, `queue`, `priority`, `partition`, `delay`, `tags` and
+                `tenant` are as in `start`.
+
+        Raises:
+            ConfigurationError: there is no such function or queue; a row lacks a column or has a value that
+                JSON cannot hold; two rows have one key; or an option is invalid.
+            ValueNotStorable: a row is larger than the store takes.
+            RunExists: the store has a run of this id.
+            RunStoreUnavailable: the store could not be reached. The run may have been put on record.
+        """
+        known = await self._published(function, name_of(function))
+        return await self._map(self._keeper(known), PublishedRows(known), rows, **options)
+
     def handle(self, run_id: str) -> RunHandle[Any]:
         """Return the handle of a run, which need not exist."""
         return RunHandle(self, run_id)
@@ -238,10 +296,17 @@ class Client:
         self, pipeline: str, inputs: Mapping[str, Any] | None
     ) -> tuple[RunKeeper, Mapping[str, object]]:
         """Return what puts runs of a definition on record that a worker has published, and checked inputs."""
+        known = await self._published(pipeline, pipeline)
+        return self._keeper(known), _checked(known, inputs)
+
+    async def _published(self, pipeline: str, name: str) -> KnownDefinition:
+        """Return the definition of this name that a worker has published, for what the caller names."""
         await self._find_app()
-        known = await published(self.store, self.app, pipeline)
-        if known is None:
-            names = await published_names(self.store, self.app)
+        known = await published(self.store, self.app, name)
+        is_rows = name != pipeline
+        if known is None or (known.kind == "rows") != is_rows:
+            suffix, every = name_of(""), await published_names(self.store, self.app)
+            names = [one.removesuffix(suffix) for one in every if one.endswith(suffix) == is_rows]
             hint = nearest_hint(pipeline, names)
             expected = f"one that a worker of {self.app!r} has registered: {', '.join(names) or 'none has'}"
             raise ConfigurationError("pipeline", pipeline, f"{expected}.{hint}" if hint else expected)
@@ -249,7 +314,10 @@ class Client:
             raise ConfigurationError(
                 "codec", None, f"the codec of {pipeline!r}, because its values are encrypted"
             )
-        keeper = RunKeeper(
+        return known
+
+    def _keeper(self, known: KnownDefinition) -> RunKeeper:
+        return RunKeeper(
             definition=known.definition,
             input_types={},
             output_types={},
@@ -258,7 +326,51 @@ class Client:
             codec=self.codec,
             kind=known.kind,
         )
-        return keeper, _checked(known, inputs)
+
+    async def _map(
+        self,
+        keeper: RunKeeper,
+        target: TakesRows,
+        rows: RowSource,
+        *,
+        inputs: RowInputs | None = None,
+        key: RowKey | None = None,
+        concurrency: int | None = None,
+        batch: bool | BatchModelRequests = False,
+        retries: int | None = None,
+        on_error: OnRowError = "record",
+        on_changed: OnChanged = "ask",
+        run_id: str | None = None,
+        queue: str = DEFAULT,
+        priority: int | None = None,
+        partition: str | None = None,
+        delay: Duration = 0.0,
+        tags: Collection[str] = (),
+        tenant: str | None = None,
+        budget: BudgetLike | None = None,
+    ) -> RunHandle[RowTable[Any]]:
+        options = row_options(
+            inputs=inputs,
+            key=key,
+            concurrency=concurrency,
+            batch=batch,
+            retries=retries,
+            on_error=on_error,
+            on_changed=on_changed,
+        )
+        return await self._start(
+            keeper,
+            {OPTIONS: options.on_record()},
+            run_id=run_id,
+            queue=queue,
+            priority=priority,
+            partition=partition,
+            delay=delay,
+            tags=tags,
+            tenant=tenant,
+            budget=budget,
+            first=keeping(self.store, Rows(rows, AsJson(target), inputs, key), self.codec),
+        )
 
     async def _start(
         self,
@@ -273,6 +385,7 @@ class Client:
         tags: Collection[str],
         tenant: str | None,
         budget: BudgetLike | None,
+        first: PutFirst | None = None,
     ) -> RunHandle[Any]:
         run_id = uuid.uuid4().hex if run_id is None else run_id
         check_run_id(run_id)
@@ -296,7 +409,8 @@ class Client:
         request: RunRequest[Any] = RunRequest(
             inputs, run_id=run_id, labels=labels_of(tags, tenant), limits=limits
         )
-        found = await replace(request.labelling(keeper), routing=routing).put_on_record(run_id, inputs)
+        keeper = replace(request.labelling(keeper), routing=routing)
+        found = await keeper.put_on_record(run_id, inputs, first=first)
         await begin_soon(self.store, self._engine, found, await self._roster())
         return RunHandle(self, run_id)
 
@@ -328,6 +442,34 @@ def check_name(name: str) -> None:
     if not isinstance(name, str) or _NAME.fullmatch(name) is None:  # pyright: ignore[reportUnnecessaryIsInstance]
         expected = "3 to 100 lower-case letters, digits, dashes and underscores"
         raise ConfigurationError("name", name, expected)
+
+
+@dataclass(frozen=True)
+class PublishedRows:
+    """A function, agent, pipeline, graph or flow as what rows are given to, as a worker has published it."""
+
+    known: KnownDefinition
+
+    @property
+    def name(self) -> str:
+        """The name of the function."""
+        return self.known.name.removesuffix(name_of(""))
+
+    @property
+    def parameters(self) -> Mapping[str, bool] | None:
+        """Names of the inputs, each with whether it is required; `None` if any name will do."""
+        schema: Any = self.known.input_schema
+        if schema is None or "properties" not in schema:
+            return None
+        return {name: name in schema.get("required", ()) for name in schema["properties"]}
+
+    def bind(self, values: Mapping[str, object]) -> Mapping[str, Any]:
+        """Return the inputs. Raises `ContractViolation`."""
+        return _checked(self.known, values)
+
+    def as_json(self, inputs: Mapping[str, Any]) -> dict[str, JsonValue]:
+        """Return the inputs."""
+        return dict(inputs)
 
 
 def _checked(known: KnownDefinition, inputs: Mapping[str, Any] | None) -> Mapping[str, object]:

@@ -17,6 +17,7 @@ from fastroai.errors import ConfigurationError, FastroAIError, RunExists, RunInP
 from fastroai.human.answers import answers_to
 from fastroai.human.inbox import Inbox
 from fastroai.records import Duration, Usage
+from fastroai.rows.row_runs import RowRuns
 from fastroai.runs.door import FrontDoor
 from fastroai.runtime.concurrency.tasks import end_task
 from fastroai.runtime.options import seconds_above_zero
@@ -49,6 +50,12 @@ class RunStanding:
     queue: str | None
     stretch: int
     """The number of times that workers have been given the run."""
+    rows_done: int = 0
+    """Rows of a run of rows that have ended, as of its last sign of life."""
+    rows: int | None = None
+    """The number of its rows."""
+    rows_waiting: int = 0
+    """Rows that wait, for example for people."""
 
 
 class Carriers(Protocol):
@@ -128,6 +135,9 @@ class RunHandle(Generic[ResultT]):
             reason=await self._client.why_nobody_has(found),
             queue=None if routing is None else routing.queue,
             stretch=0 if routing is None else routing.stretch,
+            rows_done=found.header.rows_done,
+            rows=found.header.rows,
+            rows_waiting=found.header.rows_waiting,
         )
 
     async def state(self) -> RunSnapshot:
@@ -188,6 +198,8 @@ class RunHandle(Generic[ResultT]):
     async def result(self, *, timeout: Duration | None = None) -> ResultT:
         """Wait until the run has finished, and return what `execute` of its pipeline or graph returns.
 
+        Of a run of rows, return the table of `map`, whose `status` says how it has ended.
+
         Raises:
             RunStopped: it failed, was cancelled or set aside, or waits for people.
             TimeoutError: it goes on after `timeout` seconds.
@@ -198,6 +210,8 @@ class RunHandle(Generic[ResultT]):
         execute = cast("Callable[..., Awaitable[ResultT]]", door.execute)
         async with asyncio.timeout(None if timeout is None else seconds_above_zero("timeout", timeout)):
             state = await self.wait()
+            if isinstance(door, RowRuns):
+                return cast("ResultT", await door.table(self.run_id, store=self._store))
             if state.status != "finished":
                 raise RunStopped(self.run_id, state)
             inputs = dict(state.inputs)

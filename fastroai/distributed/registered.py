@@ -10,6 +10,7 @@ from pydantic import JsonValue, TypeAdapter
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
 
 from fastroai.distributed.roster import KnownDefinition
+from fastroai.rows.row_runs import RowRuns
 from fastroai.runs.door import FrontDoor
 from fastroai.runs.openings import RunKeeper
 from fastroai.store.run_store import RunStore
@@ -28,6 +29,15 @@ class CarriedRun:
 
 DepsFactory: TypeAlias = Callable[[CarriedRun], Any]
 """Function that makes the `deps` of a run in the worker that carries it. It may be async."""
+
+
+def columns_of(door: FrontDoor[Any, Any, Any]) -> dict[str, JsonValue] | None:
+    """Return the JSON Schema of rows that says only which columns they have; `None` if any will do."""
+    parameters = door.target.parameters if isinstance(door, RowRuns) else None
+    if parameters is None:
+        return None
+    required: list[JsonValue] = [name for name, is_required in parameters.items() if is_required]
+    return {"type": "object", "properties": {name: {} for name in parameters}, "required": required}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +66,7 @@ class Registered:
         """Return the JSON Schema of the inputs; `None` if no type declares them, or it has no schema."""
         declared = self.door.input_type
         if declared is None:
-            return None
+            return columns_of(self.door)
         try:
             return TypeAdapter(declared).json_schema()
         except (PydanticInvalidForJsonSchema, PydanticUserError):

@@ -16,10 +16,10 @@ from fastroai.evaluation.comparison import Comparison
 from fastroai.evaluation.evaluating import Evaluated, EvaluatorRows, ToEvaluate
 from fastroai.evaluation.results import CaseResult, VariantResult
 from fastroai.evaluation.tasks import Variant, inputs_for, target_of
-from fastroai.rows.door import DEFAULT_CONCURRENCY
-from fastroai.rows.run import RowOptions, RowRun
+from fastroai.rows.options import RowOptions
+from fastroai.rows.run import RowRun
 from fastroai.rows.table import RowTable
-from fastroai.rows.target import RowTarget
+from fastroai.rows.target import DEFAULT_CONCURRENCY, RowTarget
 from fastroai.runs.progress.showing import ShowProgress, Watching
 from fastroai.runs.request import RunRequest
 from fastroai.runtime import budget_scope, current_scope

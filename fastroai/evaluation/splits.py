@@ -14,8 +14,8 @@ from fastroai.evaluation.comparison import Comparison
 from fastroai.evaluation.results import CaseResult, VariantResult
 from fastroai.pipelines import BasePipeline
 from fastroai.records import Usage
-from fastroai.rows.door import DEFAULT_CONCURRENCY
-from fastroai.rows.run import RowOptions
+from fastroai.rows.options import RowOptions
+from fastroai.rows.target import DEFAULT_CONCURRENCY
 from fastroai.runtime import budget_scope, current_scope
 from fastroai.runtime.options import check_count
 from fastroai.store import RunHistory, RunTrace

@@ -17,7 +17,8 @@ from fastroai.evaluation.code import code_digest
 from fastroai.evaluation.results import metrics_of
 from fastroai.rows.door import MapsRows
 from fastroai.rows.errors import RowFailed
-from fastroai.rows.run import RowOptions, RowRun
+from fastroai.rows.options import RowOptions
+from fastroai.rows.run import RowRun
 from fastroai.rows.source import inputs_of_row
 from fastroai.rows.target import RowCall, RowTarget
 from fastroai.runs.request import RunRequest

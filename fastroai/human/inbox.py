@@ -27,7 +27,7 @@ from fastroai.store.record.entry_sizes import entry_for
 from fastroai.store.record.headers import check_run_id, first_due, log_key, read_header, read_log
 from fastroai.store.record.memo import Memo
 from fastroai.store.record.payloads import PayloadCodec, check_codec
-from fastroai.store.record.runs import append_own, change_header, foresee
+from fastroai.store.record.runs import append_own, change_header, foresee, parent_due
 from fastroai.store.record.unsealing import unseal_entry
 from fastroai.store.run_store import RunStore, RunStoreLike, largest_value
 
@@ -218,5 +218,6 @@ class Inbox:
                     header, questions=left, due_at=due, log_revision=len(entries), updated_at=found.now
                 )
                 await change_header(self._store, found, header)
+                await parent_due(self._store, header)
                 return not left
         return False

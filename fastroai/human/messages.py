@@ -19,7 +19,7 @@ from fastroai.store.open_questions import asked_at
 from fastroai.store.record.entries import RunHeader
 from fastroai.store.record.headers import check_run_id, first_due, mail_key, read_header, read_log_from
 from fastroai.store.record.payloads import PayloadCodec, check_codec, is_sealed, seal
-from fastroai.store.record.runs import change_header, foresee
+from fastroai.store.record.runs import change_header, foresee, parent_due
 from fastroai.store.record.unsealing import unseal_payloads
 from fastroai.store.run_store import RunStore, RunStoreLike
 
@@ -141,4 +141,5 @@ async def _tell(store: RunStore, sent_to: RunHeader, name: str, number: int) -> 
             return
         with suppress(RevisionConflict):
             await change_header(store, found, due)
+            await parent_due(store, due)
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -11,12 +12,14 @@ from pydantic_core import to_json, to_jsonable_python
 
 from fastroai.contracts.accepted import Accepted
 from fastroai.contracts.annotations import Annotation
-from fastroai.errors import ConfigurationError, FlowStopped
+from fastroai.errors import ConfigurationError, FlowStopped, RunNotFound
 from fastroai.rows.target import RowCall, RowWaits
 from fastroai.runs.door import FrontDoor
-from fastroai.runtime.facts import Wait
 from fastroai.steps import BaseStep, PipelineConfig
 from fastroai.store.record.declarations import digest
+from fastroai.store.record.headers import read_header
+from fastroai.store.record.runs import link_to_parent
+from fastroai.store.run_store import RunStore
 from fastroai.usage import Quote
 
 T = TypeVar("T")
@@ -29,7 +32,6 @@ class _Result(Protocol):
     reason: str
     output: Any
     errors: Mapping[str, BaseException]
-    waits: tuple[Wait, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,11 +84,22 @@ class RunRows(Generic[T]):
 
     async def call(self, inputs: Mapping[str, Any], how: RowCall) -> T:
         """Run, or go on with the run of this row that is on record."""
+        try:
+            return await self._run(inputs, how)
+        except RowWaits as waits:
+            if how.parent and how.store is not None:
+                found = await link_to_parent(how.store, how.child, how.parent)
+                waits.due_at = found.header.due_at
+            raise
+
+    async def _run(self, inputs: Mapping[str, Any], how: RowCall) -> T:
         deps: Any = how.deps
         try:
             if how.store is None:
                 result = await self.door.execute(inputs, deps)
             else:
+                if how.parent and not how.is_new:
+                    await _check_goes_on(how.store, how.child)
                 result = await self.door.execute(
                     inputs,
                     deps,
@@ -114,10 +127,20 @@ class RunStopped(Exception):
     """The run of a row has ended without an output."""
 
 
+async def _check_goes_on(store: RunStore, run_id: str) -> None:
+    """Raise `RowWaits` if a run still waits, so that nothing in it is done in vain."""
+    with suppress(RunNotFound):
+        found = await read_header(store, run_id)
+        header = found.header
+        is_open = bool(header.questions or header.receives or header.due_at)
+        if header.parent and header.status == "paused" and is_open and not found.is_due:
+            raise RowWaits
+
+
 def _output_of(result: _Result) -> Any:
     """Return the output of a run. Raises what it failed with."""
     if result.status == "paused":
-        raise RowWaits(result.waits)
+        raise RowWaits
     error: BaseException | None = getattr(result, "error", None)
     if result.status == "finished" and (result.output is not None or not result.errors):
         return result.output

@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, Final, Generic, TypedDict
+from typing import TYPE_CHECKING, Any, Generic, TypedDict
 
 from typing_extensions import TypeVar
 
-from fastroai.errors import ConfigurationError
+from fastroai.rows.target import DEFAULT_CONCURRENCY
 from fastroai.runtime import blocking
 from fastroai.runtime.events import OnEvent, listener_of
 from fastroai.runtime.labels import labels_of
 from fastroai.runtime.options import check_count
-from fastroai.store.record.declarations import OnChanged, check_on_changed
+from fastroai.store.record.declarations import OnChanged
 from fastroai.store.run_store import RunStoreLike
 from fastroai.tracing import Tracer
 from fastroai.usage import BudgetLike, Quote
@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # agents, pipelines and graphs have this method; few programs
     from pydantic_ai.capabilities import BatchModelRequests
 
     from fastroai.rows.machine import OnRowError
+    from fastroai.rows.row_runs import RowRuns
     from fastroai.rows.source import RowInputs, RowKey, RowSource
     from fastroai.rows.table import RowTable
     from fastroai.rows.target import RowTarget
@@ -31,9 +32,6 @@ if TYPE_CHECKING:  # agents, pipelines and graphs have this method; few programs
     from fastroai.runs.progress.showing import ShowProgress
 
 OutputT = TypeVar("OutputT", covariant=True, default=Any)
-
-DEFAULT_CONCURRENCY: Final = 16
-"""Rows that are asked at once, unless the caller says how many."""
 
 
 class EstimateOptions(TypedDict, total=False):
@@ -55,6 +53,13 @@ class MapsRows(ABC, Generic[OutputT]):
     def rows_target(self) -> RowTarget[OutputT]:
         """Return what rows are given to. `map` uses it."""
 
+    @property
+    def row_runs(self) -> RowRuns[OutputT]:
+        """The runs of rows that are on record with these, which any process carries: `recover`, `serve`…"""
+        from fastroai.rows.row_runs import RowRuns
+
+        return RowRuns(self.rows_target())
+
     async def map(
         self,
         rows: RowSource,
@@ -69,6 +74,7 @@ class MapsRows(ABC, Generic[OutputT]):
         store: RunStoreLike | None = None,
         run_id: str | None = None,
         on_changed: OnChanged = "ask",
+        record_rows: bool = False,
         write_to: str | os.PathLike[str] | None = None,
         deps: object = None,
         tracer: Tracer | None = None,
@@ -106,6 +112,9 @@ class MapsRows(ABC, Generic[OutputT]):
             on_changed: What to do with rows on record if what is declared for them has changed since: their
                 instructions, model, output type or settings. `"ask"` asks them anew, `"keep"` keeps their
                 outputs, and `"fail"` raises `CallChangedError`.
+            record_rows: Whether to put the rows on record before any is asked. Then the run does not need its
+                caller: any process goes on with it by `row_runs`. Rows that JSON cannot hold, that cannot be
+                asked or that have one key are refused before anything is sent.
             write_to: A file that gets each row when it ends: `.csv`, `.jsonl`, or `.parquet`, which is
                 written at the end. The rows in it are in order once the run has ended.
             deps: As in `run` or `execute` of what is run, for all rows.
@@ -127,29 +136,24 @@ class MapsRows(ABC, Generic[OutputT]):
             CostBudgetExceeded: a budget around this call is used up.
             MissingExtraError: `progress` is shown in a terminal, and rich is not installed (the extra `cli`).
         """
-        from fastroai.rows.run import RowOptions, RowRun
+        from fastroai.rows.options import row_options
+        from fastroai.rows.run import RowRun
         from fastroai.runs.progress.showing import Watching
         from fastroai.runs.request import RunRequest
 
-        check_count("concurrency", concurrency, least=1)
-        check_count("retries", retries)
-        target, batching = self.rows_target(), _batching(batch)
-        if batching is not None:
-            target.check_batches()
-        at_once = DEFAULT_CONCURRENCY if batching is None else batching.max_requests
-        check_on_changed(on_changed)
-        if on_error not in ("record", "stop"):
-            raise ConfigurationError("on_error", on_error, "'record' or 'stop'")
-        options = RowOptions(
+        options = row_options(
             inputs=inputs,
             key=key,
-            concurrency=at_once if concurrency is None else concurrency,
-            batching=batching,
+            concurrency=concurrency,
+            batch=batch,
             retries=retries,
             on_error=on_error,
             on_changed=on_changed,
             write_to=None if write_to is None else os.fspath(write_to),
         )
+        target = self.rows_target()
+        if options.batching is not None:
+            target.check_batches()
         request: RunRequest[Any] = RunRequest(
             deps=deps,
             tracer=tracer,
@@ -160,7 +164,7 @@ class MapsRows(ABC, Generic[OutputT]):
             limits=limits_of(budget),
             on_changed=on_changed,
         )
-        return await RowRun(target, rows, options, request, store).table()
+        return await RowRun(target, rows, options, request, store, record_rows=record_rows).table()
 
     map_sync = blocking(map, of=lambda self: self.rows_target().name)
 
@@ -200,7 +204,7 @@ class MapsRows(ABC, Generic[OutputT]):
             ConfigurationError: the rows are an iterator, or the store has no use without a `run_id`.
         """
         from fastroai.rows.estimating import estimate_rows
-        from fastroai.rows.run import RowOptions
+        from fastroai.rows.options import RowOptions
         from fastroai.runs.request import RunRequest
 
         check_count("sample", sample, least=1, required=True)
@@ -214,16 +218,3 @@ class MapsRows(ABC, Generic[OutputT]):
         )
         request: RunRequest[Any] = RunRequest(deps=deps, run_id=run_id, limits=limits_of(budget))
         return await estimate_rows(self.rows_target(), rows, sample, options, request, store)
-
-
-def _batching(batch: object) -> BatchModelRequests | None:
-    """Return the batches that a caller asks for. Raises `ConfigurationError`."""
-    if batch is False:
-        return None
-    from pydantic_ai.capabilities import BatchModelRequests  # slow to load, and few need it
-
-    if batch is True:
-        return BatchModelRequests()
-    if not isinstance(batch, BatchModelRequests):
-        raise ConfigurationError("batch", batch, "True, False or a BatchModelRequests of PydanticAI")
-    return batch

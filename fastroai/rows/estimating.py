@@ -9,7 +9,8 @@ from typing import Any, Final, cast
 
 from fastroai.errors import ConfigurationError
 from fastroai.records import EXACT, exact_sum
-from fastroai.rows.run import RowOptions, RowRun
+from fastroai.rows.options import RowOptions
+from fastroai.rows.run import RowRun
 from fastroai.rows.source import Rows, RowSource
 from fastroai.rows.table import RowTable
 from fastroai.rows.target import RowTarget

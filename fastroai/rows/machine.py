@@ -132,8 +132,7 @@ class RowMachine:
 
         `lets_go` says that a pause does not wait for the rows that are asked, as they wait for batches.
         """
-        self._lets_go = lets_go
-        self._on_error, self._on_changed = on_error, on_changed
+        self.lets_go, self.on_error, self.on_changed = lets_go, on_error, on_changed
         self._done: dict[int, _Done] = {}
         self._failed: set[int] = set()
         self._open: set[int] = set()
@@ -149,6 +148,8 @@ class RowMachine:
         self.waiting: list[str] = []
         """Keys of the rows that wait for a person or an event."""
         self._waits: list[Wait] = []
+        self._next: list[Wait] = []
+        """The wait of the row that goes on first of those that go on by themselves."""
         self._asked_anew: Counter[str] = Counter()
         self._counts: Counter[str] = Counter()
         self._on_record = 0
@@ -173,7 +174,7 @@ class RowMachine:
                 return self._perhaps_finished()
             case PauseRequested():
                 self._ending(RunFinished(status="paused", reason_code="pause_requested"))
-                let_go = [CancelRows("the run was paused")] if self._lets_go else []
+                let_go = [CancelRows("the run was paused")] if self.lets_go else []
                 return [StopReading(), *let_go, *self._perhaps_finished()]
             case StopRequested():
                 self._ending(RunFinished(status="cancelled", reason=told.reason, reason_code="cancelled"))
@@ -228,7 +229,7 @@ class RowMachine:
             if done.asked == row.asked and not changed:
                 self._counts["finished"] += 1
                 return GiveBack("finished")
-            if done.asked == row.asked and self._on_changed == "keep":
+            if done.asked == row.asked and self.on_changed == "keep":
                 self._counts["kept"] += 1
                 return GiveBack("kept")
             what = ", ".join(changed) if done.asked == row.asked else "inputs"
@@ -246,7 +247,7 @@ class RowMachine:
         self._open.discard(row.number)
         if not is_read_once:
             self._found(row)
-        if row.failure is not None and self._on_error == "stop" and self._end is None:
+        if row.failure is not None and self.on_error == "stop" and self._end is None:
             self._ending(RunFinished(status="failed", reason_code="step_failed", failure=row.failure))
             return [StopReading(), CancelRows(f"row {row.number} failed"), *self._perhaps_finished()]
         return self._perhaps_finished()
@@ -266,7 +267,9 @@ class RowMachine:
         match row.why:
             case "waits":
                 self.waiting.append(row.key)
-                self._waits += row.waits
+                self._waits += [wait for wait in row.waits if wait.what != "row"]
+                timed = [wait for wait in (*row.waits, *self._next) if wait.what == "row"]
+                self._next = [min(timed, key=lambda wait: wait.deadline or 0.0)] if timed else []
                 return self._perhaps_finished()
             case "budget":
                 self._ending(
@@ -294,7 +297,7 @@ class RowMachine:
                 self._end.waits = tuple(self._waits)
             return [self._end]
         if self.waiting:
-            many, waits = len(self.waiting), tuple(self._waits)
+            many, waits = len(self.waiting), (*self._waits, *self._next)
             reason = f"{many} {'row waits' if many == 1 else 'rows wait'} for something"
             return [RunFinished(status="paused", reason_code="rows_waiting", reason=reason, waits=waits)]
         return [RunFinished(status="finished", reason_code="completed")]

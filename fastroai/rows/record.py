@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 from fastroai.errors import RunCorrupt
@@ -68,8 +68,10 @@ async def facts_of(
 class RowsOnRecord:
     """The facts that a process needs to continue a run of rows: only those of rows that have not ended."""
 
-    def __init__(self, machine: RowMachine) -> None:
-        self.machine = machine
+    def __init__(self, machine: RowMachine, lines: LinesInStore) -> None:
+        self.machine, self.lines = machine, lines
+        self.failed: RowEnded | None = None
+        """The end of the row that failed last."""
         self.usage = Usage()
         """The spending of all rows that have ended."""
         self.spending = SpendingOnRecord()
@@ -103,6 +105,8 @@ class RowsOnRecord:
                 self.machine.handle(fact)
                 self.usage.include(fact.usage)
                 self.positions[number_of_key(fact.key)] = position
+                self.lines.add(fact.number, position)
+                self.failed = self.failed if fact.failure is None else fact
                 for known in self._open.pop(scope_key(fact.key), {}).values():
                     self.spending.read(known)
                     self._rows.pop(known.about, None)
@@ -127,7 +131,7 @@ class RowsOnRecord:
         """The keys of the scopes of those rows whose last request is in a batch."""
         return {*self._in_batches} & self.interrupted
 
-    def memo(self, run_id: str) -> Memo:
+    def memo(self, run_id: str) -> RowMemo:
         """Return the record for the process that takes the run up."""
         facts = dict(self._kept)
         for known in self._open.values():
@@ -137,12 +141,21 @@ class RowsOnRecord:
         if self._last is not None:
             facts[self._last[0]] = self._last[1]
         ordered = dict(sorted(facts.items()))
-        return Memo(run_id, [*ordered.values()], [*ordered])
+        return RowMemo(run_id, ordered, self)
 
     @property
     def length(self) -> int:
         """Number of facts that were read."""
         return 0 if self._last is None else self._last[0]
+
+
+class RowMemo(Memo):
+    """The record of a run of rows, of which only what has not ended is in memory."""
+
+    def __init__(self, run_id: str, facts: Mapping[int, Fact], record: RowsOnRecord) -> None:
+        """Read facts by their positions in the log."""
+        super().__init__(run_id, [*facts.values()], [*facts])
+        self.record = record
 
 
 class Lines(Protocol):
@@ -193,6 +206,9 @@ class LinesInStore:
     def numbers(self) -> Sequence[int]:
         """Return the numbers of the rows that have ended, in order."""
         return [number for number, position in enumerate(self._positions) if position]
+
+    def __len__(self) -> int:
+        return len(self._positions) - self._positions.count(0)
 
     async def read(self, numbers: Sequence[int]) -> list[RowEnded]:
         """Return the ends of some rows. Raises as `read_log`."""

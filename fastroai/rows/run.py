@@ -3,69 +3,39 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from pydantic import JsonValue
-
-from fastroai.errors import CallChangedError, RunExists, RunNotFound
+from fastroai.errors import ConfigurationError, RunExists, RunNotFound
 from fastroai.human.asking import Halted
 from fastroai.rows.errors import RowFailed
-from fastroai.rows.facts import RowStarted
 from fastroai.rows.files import RowFile
 from fastroai.rows.frames import backend_of
-from fastroai.rows.machine import OnRowError, RowMachine
-from fastroai.rows.record import LinesInMemory, LinesInStore, RowsOnRecord, facts_of
+from fastroai.rows.keeper import OPTIONS, RowOpening, definition_of, keeper_of, name_of
+from fastroai.rows.kept import AsJson, keeping
+from fastroai.rows.machine import RowMachine
+from fastroai.rows.options import RowOptions
+from fastroai.rows.record import LinesInMemory, LinesInStore
 from fastroai.rows.running import Known, RowRunner
-from fastroai.rows.source import RowInputs, RowKey, Rows, RowSource
+from fastroai.rows.source import Rows, RowSource
 from fastroai.rows.table import RowTable, reader_of
 from fastroai.rows.target import RowTarget
 from fastroai.runs.execution import Execution, OpenRun
 from fastroai.runs.openings import Opening, RunKeeper, store_of
 from fastroai.runs.request import RunRequest
-from fastroai.runtime import Charge, Scope, current_scope
-from fastroai.runtime.budgets.in_flight import AgentCharges
-from fastroai.runtime.facts import Part, RunFinished, RunResumed, RunStarted
-from fastroai.runtime.labels import Labels
+from fastroai.runtime import current_scope
+from fastroai.runtime.facts import RunFinished
 from fastroai.steps import PipelineConfig, StepConfig
 from fastroai.steps.config import resolve
 from fastroai.steps.hooks import RunHooks
-from fastroai.store.record.declarations import OnChanged, changed_parts
-from fastroai.store.record.halting import read_to_go_on
-from fastroai.store.record.headers import FoundHeader, check_run_id, read_header
+from fastroai.store.record.headers import check_run_id
 from fastroai.store.record.log import run_of
-from fastroai.store.record.payloads import PayloadCodec
-from fastroai.store.record.runs import DurableRun
-from fastroai.store.run_store import RunStore, RunStoreLike
-from fastroai.store.signals import last_signal
+from fastroai.store.run_store import RunStoreLike
 from fastroai.usage import Quote
 
-if TYPE_CHECKING:
-    from pydantic_ai.capabilities import BatchModelRequests
-
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowOptions:
-    """How rows are run."""
-
-    inputs: RowInputs | None = None
-    key: RowKey | None = None
-    concurrency: int
-    retries: int | None
-    on_error: OnRowError
-    on_changed: OnChanged
-    batching: BatchModelRequests | None = None
-    """The batches in which requests are sent; by default, each is sent by itself."""
-    only: frozenset[int] | None = None
-    """The numbers of the rows that are asked; by default, all are."""
-    write_to: str | None = None
-    """The path of a file that gets each row when it ends."""
-    around: Scope | None = None
-    """The scope of several runs that are one to the caller: its budget counts as the own budget of each."""
 
 
 class RowRun(Generic[T]):
@@ -74,31 +44,30 @@ class RowRun(Generic[T]):
     def __init__(
         self,
         target: RowTarget[T],
-        rows: RowSource,
+        rows: RowSource | Rows,
         options: RowOptions,
         request: RunRequest[Any],
-        store: RunStoreLike | None,
+        store: RunStoreLike | None = None,
+        *,
+        record_rows: bool = False,
+        execution: Execution | None = None,
     ) -> None:
-        """Take what was given. Nothing is read or sent yet."""
+        """Take what was given. Nothing is read or sent yet.
+
+        With `record_rows`, rows are put on record before any is asked. `execution` is that of all runs of
+        rows of the target in this process.
+        """
         self._target, self._options, self._request = target, options, request
-        self._given_store = store
+        self._given_store, self._record_rows = store, record_rows
         self._backend = backend_of(rows)
-        self._rows = Rows(rows, target, options.inputs, options.key, options.only)
-        self._machine = RowMachine(
-            on_error=options.on_error,
-            on_changed=options.on_changed,
-            lets_go=options.batching is not None,
-        )
-        self._name = f"{target.name}.map"
-        """The name of the run. It is not that of a pipeline, whose `recover` would take the run up."""
-        self._definition: dict[str, JsonValue] = {
-            "name": self._name,
-            "kind": "rows",
-            "of": target.kind,
-            "declares": dict(target.declares()),
-            "steps": {},
-        }
-        self._known = Known()
+        taker = AsJson(target) if record_rows else target
+        if not isinstance(rows, Rows):
+            rows = Rows(rows, taker, options.inputs, options.key, options.only)
+        self._rows = rows
+        self._definition = definition_of(target)
+        self._name = name_of(target.name)
+        self._execution = execution or execution_of(target)
+        self._machine, self._known = RowMachine(), Known()
 
     async def table(self) -> RowTable[T]:
         """Carry out the run, and return its table.
@@ -106,26 +75,31 @@ class RowRun(Generic[T]):
         Raises:
             RowFailed: a row has failed, with `on_error="stop"`.
         """
-        target = self._target
         request = await self._opened()
-        execution = Execution("rows", self._name, PipelineConfig(), None, RunHooks(), None, self._no_estimate)
+        opening = request.opening if isinstance(request.opening, RowOpening) else None
+        if opening is not None:
+            self._machine, self._known = opening.machine, opening.known
+        machine, options = self._machine, self._options
+        machine.on_error, machine.on_changed = options.on_error, options.on_changed
+        machine.lets_go = options.batching is not None
+        execution, target = self._execution, self._target
         scope = execution.scope(request)
         runner: RowRunner | None = None
-        file = None if self._options.write_to is None else RowFile(self._options.write_to, target)
+        file = None if options.write_to is None else RowFile(options.write_to, target)
         try:
             async with execution.opened(request, scope, self._definition) as opened:
-                if request.opening is None:
-                    self._machine.handle(opened.started)
-                elif opened.kept is not None and self._known.is_resumed:
-                    self._machine.handle(opened.kept.recorded.resumptions[-1][1])
-                    for counting in filter(None, (scope, self._options.around)):
-                        counting.spending.usage.include(self._spent_before)
+                if opening is not None and opened.kept is not None:
+                    machine.handle(opened.kept.recorded.resumptions[-1][1])
+                    for counting in filter(None, (scope, options.around)):
+                        counting.spending.usage.include(opening.usage)
                         for spent in self._known.children.values():
                             counting.restore(*spent)
-                    opened.kept.journal.spending = self._spending_before
-                elif opened.kept is not None:
-                    self._machine.handle(opened.kept.recorded.opened)
-                runner = self._runner(opened, file)
+                    opened.kept.journal.spending = opening.spending
+                else:
+                    kept = None if request.opening is None else opened.kept
+                    machine.handle(opened.started if kept is None else kept.recorded.opened)
+                is_taken_up = opening is not None and opening.options is not None
+                runner = self._runner(opened, file, is_taken_up=is_taken_up)
                 finish = await execution.perform(opened, runner, ())
                 if finish.status == "paused" and opened.log.scope is not opened.scope:
                     raise Halted  # the step or flow around this call waits with its rows
@@ -147,98 +121,49 @@ class RowRun(Generic[T]):
     async def _opened(self) -> RunRequest[Any]:
         """Return the request for a new run, or for one that goes on."""
         request, config = self._request, self._target.config
+        if request.opening is not None:
+            return request
         if request.run_id is not None:
             check_run_id(request.run_id)
         store = store_of(self._given_store, config.store) if run_of(current_scope()) is None else None
         if store is None:
+            if self._record_rows:
+                expected = "a store that keeps the rows: map(..., store=..., record_rows=True)"
+                raise ConfigurationError("store", None, expected)
             return replace(request, inputs=self._facts_about_rows())
-        keeper = request.labelling(self._keeper(store, config))
+        keeper = request.labelling(keeper_of(self._target, self._definition, store, config))
         run_id = request.run_id or uuid.uuid4().hex
+        if self._record_rows:
+            return request.opened_by(await self._on_record(keeper, run_id))
         try:
-            found = await read_header(store, run_id)
-        except RunNotFound:
+            opening = await keeper.take_up(run_id, self._facts_about_rows(), force=False)
+        except RunNotFound as missing:
+            if missing.run_id != run_id:
+                raise
             opening = keeper.begin(run_id, self._facts_about_rows())
-        else:
-            opening = await self._taken_up(keeper, found)
         return request.opened_by(opening)
+
+    async def _on_record(self, keeper: RunKeeper, run_id: str) -> Opening:
+        """Return the opening of a run whose rows are on record, and go on from there."""
+        with suppress(RunExists):
+            inputs = {OPTIONS: self._options.on_record()}
+            await keeper.put_on_record(run_id, inputs, first=keeping(keeper.store, self._rows, keeper.codec))
+        opening = await keeper.take_up(run_id, {}, force=False)
+        assert isinstance(opening, RowOpening)
+        kept = opening.found.header.rows
+        if opening.options is None or (self._rows.total or kept) != kept:
+            expected = f"the {kept or 0:,} rows that this run has on record; other rows are another run"
+            raise ConfigurationError("rows", ..., expected)
+        self._options = replace(opening.options, write_to=self._options.write_to, around=self._options.around)
+        self._rows = rows_of(opening, self._target)
+        return opening
 
     def _facts_about_rows(self) -> dict[str, object]:
         return {} if self._rows.total is None else {"total": self._rows.total}
 
-    def _keeper(self, store: RunStore, config: PipelineConfig) -> RunKeeper:
-        return RunKeeper(
-            definition=self._definition,
-            input_types={},
-            output_types={},
-            store=store,
-            durability=config.durability,
-            codec=config.codec,
-            kind="rows",
-        )
-
-    async def _taken_up(self, keeper: RunKeeper, found: FoundHeader) -> Opening:
-        """Return the opening of a run on record, of which only what has not ended stays in memory.
-
-        Raises:
-            RunInProgress: a process has the run.
-            RunExists: the run is not one of rows of this name.
-            CallChangedError: what is declared has changed, with `on_changed="fail"`.
-        """
-        found.check_not_running()
-        store, header, codec = keeper.store, found.header, keeper.codec
-        record = RowsOnRecord(self._machine)
-        async for position, fact in facts_of(store, header, codec):
-            if position == 1:
-                self._check_is_same(fact, header.status)
-            record.read(position, fact)
-        memo = record.memo(header.run_id)
-        changed = self._changed(memo.definition)
-        if changed and record.positions and self._options.on_changed == "fail":
-            raise CallChangedError(header.run_id, self._target.name, "the call of each row", changed)
-        children = {child: await _spent_in(store, started, codec) for child, started in record.begun.items()}
-        self._known = Known(True, record.positions, record.interrupted, record.in_batches, children)
-        self._spent_before, self._spending_before = record.usage, record.spending
-        resumed = RunResumed(
-            part=Part(header.run_id, self._name, (self._name,)),
-            definition=self._definition if memo.definition != self._definition else None,
-            inputs=keeper.stored(self._facts_about_rows()),
-            budgets=keeper.budgets,
-        )
-
-        async def open_run(given: Mapping[str, object]) -> DurableRun:
-            return await DurableRun.take_up(
-                store,
-                memo,
-                resumed,
-                position=record.length,
-                found=found,
-                durability=keeper.durability,
-                codec=codec,
-                terms=keeper.terms,
-                on_changed=self._options.on_changed,
-            )
-
-        signal = await last_signal(store, header)
-        labels = Labels(header.tags, header.tenant)
-        return Opening(
-            header.run_id, self._facts_about_rows(), open_run, memo.seconds, signal, False, labels, memo
-        )
-
-    def _check_is_same(self, fact: object, status: str) -> None:
-        definition = fact.definition if isinstance(fact, RunStarted) else None
-        known = definition if isinstance(definition, dict) else {}
-        if known.get("kind") != "rows" or known.get("name") != self._name:
-            assert self._request.run_id is not None
-            raise RunExists(self._request.run_id, status)
-
-    def _changed(self, before: JsonValue) -> tuple[str, ...]:
-        declared = before.get("declares") if isinstance(before, dict) else None
-        known = declared if isinstance(declared, dict) else {}
-        return changed_parts({name: str(one) for name, one in known.items()}, self._target.declares())
-
     # --- to its end ---
 
-    def _runner(self, opened: OpenRun, file: RowFile | None) -> RowRunner:
+    def _runner(self, opened: OpenRun, file: RowFile | None, *, is_taken_up: bool) -> RowRunner:
         options, target = self._options, self._target
         lines: LinesInMemory | LinesInStore = LinesInMemory()
         read = None
@@ -257,6 +182,7 @@ class RowRun(Generic[T]):
             lines=lines,
             deps=self._request.deps,
             known=self._known,
+            is_taken_up=is_taken_up,
             write=None if file is None else partial(file.add, read),
         )
 
@@ -297,17 +223,19 @@ class RowRun(Generic[T]):
         around = self._options.around
         return path == runner.scope.path or (around is not None and path == around.path)
 
-    async def _no_estimate(self, inputs: Any, deps: Any) -> Quote:
-        return Quote.unknown("its rows are not read yet")
+
+def execution_of(target: RowTarget[Any]) -> Execution:
+    """Return what carries out runs of rows of a target."""
+    return Execution("rows", name_of(target.name), PipelineConfig(), None, RunHooks(), None, _no_estimate)
 
 
-async def _spent_in(
-    store: RunStore, started: RowStarted, codec: PayloadCodec | None
-) -> tuple[Sequence[Charge], Sequence[AgentCharges]]:
-    """Return what the run of a row has spent since it was started last."""
-    try:
-        recorded, _ = await read_to_go_on(store, started.child, codec, running_too=True)
-    except RunNotFound:  # the process died before the run had begun
-        return (), ()
-    charges = [one for one in recorded.charges() if one.begins.timestamp >= started.timestamp]
-    return charges, recorded.agent_calls(charges)
+def rows_of(opening: RowOpening, target: RowTarget[Any]) -> Rows:
+    """Return the rows of a run that has them on record."""
+    assert opening.options is not None
+    rows = Rows(opening.source, target, opening.options.inputs, opening.options.key)
+    rows.total = opening.found.header.rows
+    return rows
+
+
+async def _no_estimate(inputs: Any, deps: Any) -> Quote:
+    return Quote.unknown("its rows are not read yet")

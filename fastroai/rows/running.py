@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from fastroai.errors import BudgetExceeded, RunStoreUnavailable, RunTakenOver
-from fastroai.human.asking import is_halt
+from fastroai.human.asking import Halted, is_halt
 from fastroai.records import Usage
 from fastroai.rows.facts import RowEnded, RowGivenBack, RowStarted
 from fastroai.rows.machine import (
@@ -38,7 +38,7 @@ from fastroai.runtime.budgets.in_flight import AgentCharges
 from fastroai.runtime.concurrency.isolation import in_context
 from fastroai.runtime.concurrency.tasks import end_tasks
 from fastroai.runtime.concurrency.wakeup import running_loop
-from fastroai.runtime.facts import FailureFacts, PauseRequested, RunFinished, StopRequested
+from fastroai.runtime.facts import FailureFacts, PauseRequested, RunFinished, StopRequested, Wait
 from fastroai.runtime.labels import current_row
 from fastroai.runtime.retrying.failures import leaves
 from fastroai.runtime.scope import ScopeKind
@@ -63,6 +63,8 @@ class _Asked:
     row: ReadRow
     task: asyncio.Task[Any]
     is_cancelled: bool = False
+    is_in_batch: bool = False
+    """Whether the answer to its request comes with a batch, which keeps its place among those at once."""
 
 
 class RowRunner:
@@ -82,11 +84,15 @@ class RowRunner:
         deps: object,
         known: Known | None = None,
         write: Callable[[RowEnded], Awaitable[None]] | None = None,
+        is_taken_up: bool = False,
     ) -> None:
-        """`known` is what is on record of a run that goes on. `write` gets each end as soon as it is kept."""
+        """`is_taken_up` says that any process can go on with the run, as its rows are on record.
+
+        `known` is what is on record of a run that goes on. `write` gets each end as soon as it is kept.
+        """
         self._machine, self._target, self._rows, self._opened = machine, target, rows, opened
         self._concurrency, self._config, self._deps, self._write = concurrency, config, deps, write
-        self._batching = batching
+        self._batching, self._is_taken_up = batching, is_taken_up
         self.lines, self._known = lines, known or Known()
         self.scope, self._log = opened.scope, opened.log
         run = opened.kept
@@ -94,6 +100,8 @@ class RowRunner:
         """The run on record, unless it is that of a run around."""
         if self._run is not None:
             self._run.journal.keeps_entries = False
+            self._run.counts = self._counts
+            self._log.is_carried |= is_taken_up
         self.is_told = False
         self.finish: RunFinished | None = None
         self.interrupted: list[str] = []
@@ -107,10 +115,16 @@ class RowRunner:
         self._asked: dict[int, _Asked] = {}
         self._turn = asyncio.Lock()
         self._reader: asyncio.Task[Any] | None = None
-        self._is_reading = True
+        self._is_reading, self._working = True, concurrency
         self._since_forgotten = 0
         self._declared = digest(*(f"{name}={known}" for name, known in sorted(target.declares().items())))
         self._loop = asyncio.get_running_loop()
+
+    def _counts(self) -> dict[str, int | None]:
+        done = len(self.lines) if isinstance(self.lines, LinesInStore) else 0
+        is_over = self.finish is not None and self.finish.reason_code != "rows_waiting"
+        waiting = 0 if is_over else len(self._machine.waiting)
+        return {"rows_done": done, "rows": self._rows.total, "rows_waiting": waiting}
 
     @property
     def milliseconds(self) -> float:
@@ -185,6 +199,12 @@ class RowRunner:
                 await in_context(self._ask(asked), copy_context())
             finally:
                 del self._asked[row.number]
+            if asked.is_in_batch:
+                break
+        self._working -= 1
+        if self._is_reading and not self._working:  # a later stretch reads the other rows
+            self._is_reading = False
+            self._tell(RowsEnded())
 
     async def _next(self) -> ReadRow | None:
         """Return the next row to ask; `None` if there is none. One worker at a time reads."""
@@ -274,6 +294,12 @@ class RowRunner:
         except BaseException as raised:
             if isinstance(raised, RowWaits) or is_halt(raised):
                 waits = self._log.waits_in(step_place(scope))
+                due = raised.due_at.timestamp() if isinstance(raised, RowWaits) and raised.due_at else None
+                halts = (one.due_at for one in leaves(raised) if isinstance(one, Halted))
+                if in_batch := next(halts, None):
+                    asked.is_in_batch, due = True, in_batch
+                if due is not None:
+                    waits = (Wait(what="row", id=scope.key, name=row.key, deadline=due),)
                 return self._tell(RowCut(row.number, row.key, "waits", waits))
             if not isinstance(raised, Exception):
                 raise
@@ -320,6 +346,7 @@ class RowRunner:
                 child,
                 store if child else None,
                 is_new=is_new,
+                parent=self._run.run_id if child and self._is_taken_up and self._run is not None else "",
                 is_end_kept=self._run is not None,
                 batching=self._batching,
             )

@@ -20,7 +20,7 @@ from pydantic_core import to_json
 from fastroai.errors import ConfigurationError
 from fastroai.errors.texts import nearest_hint
 from fastroai.rows.frames import frame_rows, is_frame
-from fastroai.rows.target import RowTarget
+from fastroai.rows.target import TakesRows
 from fastroai.store.record.declarations import digest
 
 RowSource: TypeAlias = Iterable[object] | AsyncIterable[object]
@@ -55,7 +55,7 @@ class Rows:
     def __init__(
         self,
         rows: RowSource,
-        target: RowTarget[Any],
+        target: TakesRows,
         inputs: RowInputs | None = None,
         key: RowKey | None = None,
         only: Container[int] | None = None,

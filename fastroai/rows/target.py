@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pydantic import JsonValue
 from typing_extensions import TypeVar
 
 from fastroai.contracts.annotations import Annotation
-from fastroai.runtime.facts import Wait
 from fastroai.steps import PipelineConfig
 from fastroai.store.run_store import RunStore
 from fastroai.usage import Quote
@@ -18,6 +18,8 @@ from fastroai.usage import Quote
 if TYPE_CHECKING:
     from pydantic_ai.capabilities import BatchModelRequests
 
+DEFAULT_CONCURRENCY: Final = 16
+"""Rows that are asked at once, unless the caller says how many."""
 OutputT_co = TypeVar("OutputT_co", covariant=True)
 
 
@@ -33,6 +35,8 @@ class RowCall:
     store: RunStore | None = None
     is_new: bool = True
     """Whether no process can have begun that run before, so that it is not looked for."""
+    parent: str = ""
+    """The id of the run of rows, if any process can go on with that run when this row can."""
     is_end_kept: bool = False
     """Whether the caller puts the output or the failure on record."""
     batching: BatchModelRequests | None = None
@@ -42,13 +46,12 @@ class RowCall:
 class RowWaits(Exception):
     """The run of a row waits for a person or an event, and goes on when that comes."""
 
-    def __init__(self, waits: tuple[Wait, ...] = ()) -> None:
-        super().__init__(waits)
-        self.waits = waits
+    due_at: datetime | None = None
+    """Time at which it goes on without people, if there is one."""
 
 
-class RowTarget(Protocol[OutputT_co]):
-    """Something that gives an output for the inputs of a row."""
+class TakesRows(Protocol):
+    """Something that takes the inputs of rows by name."""
 
     @property
     def name(self) -> str:
@@ -56,13 +59,30 @@ class RowTarget(Protocol[OutputT_co]):
         ...
 
     @property
-    def kind(self) -> str:
-        """The kind of thing that it is."""
-        ...
-
-    @property
     def parameters(self) -> Mapping[str, bool] | None:
         """Names of the inputs, each with whether it is required; `None` if any name will do."""
+        ...
+
+    def bind(self, values: Mapping[str, object]) -> Mapping[str, Any]:
+        """Return the inputs as a call takes them, with defaults.
+
+        Raises:
+            ContractViolation: an input is not of its type.
+            TypeError: an input is missing.
+        """
+        ...
+
+    def as_json(self, inputs: Mapping[str, Any]) -> dict[str, JsonValue]:
+        """Return bound inputs as JSON."""
+        ...
+
+
+class RowTarget(TakesRows, Protocol[OutputT_co]):
+    """Something that gives an output for the inputs of a row."""
+
+    @property
+    def kind(self) -> str:
+        """The kind of thing that it is."""
         ...
 
     @property
@@ -82,19 +102,6 @@ class RowTarget(Protocol[OutputT_co]):
 
     def check_batches(self) -> None:
         """Check that the requests of calls can be sent in batches. Raises `ConfigurationError`."""
-        ...
-
-    def bind(self, values: Mapping[str, object]) -> Mapping[str, Any]:
-        """Return the inputs as a call takes them, with defaults.
-
-        Raises:
-            ContractViolation: an input is not of its type.
-            TypeError: an input is missing.
-        """
-        ...
-
-    def as_json(self, inputs: Mapping[str, Any]) -> dict[str, JsonValue]:
-        """Return bound inputs as JSON."""
         ...
 
     def declares(self) -> Mapping[str, str]:

@@ -665,13 +665,13 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
 
 
 def _is_due(found: FoundHeader) -> bool:
-    """Return whether a run is due, and no workers carry it."""
-    return found.is_due and found.header.routing is None
+    """Return whether a run is due, and no workers carry it, nor a run of rows that others carry."""
+    return found.is_due and found.header.routing is None and not found.header.parent
 
 
 def _is_interrupted(found: FoundHeader) -> bool:
-    """Return whether a run is interrupted, and no workers carry it."""
-    return found.is_interrupted and found.header.routing is None
+    """Return whether a run is interrupted, and no workers carry it, nor a run of rows."""
+    return found.is_interrupted and found.header.routing is None and not found.header.parent
 
 
 def check_config(config: object) -> None:

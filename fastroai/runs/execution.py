@@ -236,7 +236,7 @@ class Execution:
         if request.opening is not None:
             run = await request.opening.open(started.inputs)
             scope.log = log = Log(scope, run, records_messages=self._config.record_messages)
-            log.is_handed_over = request.is_handed_over
+            log.is_handed_over = log.is_carried = request.is_handed_over
             run.open_in(scope)
             log.add_sinks("", self._config.sinks)
             # The callback runs after the end of the run is on record, so it is pushed first.

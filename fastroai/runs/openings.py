@@ -62,6 +62,9 @@ from fastroai.store.signals import last_signal
 PutOnRecord: TypeAlias = Callable[[Mapping[str, object]], Awaitable[DurableRun]]
 """Function that puts a run on record, with its inputs; called after all checks have passed."""
 
+PutFirst: TypeAlias = Callable[[RunHeader], Awaitable[RunHeader]]
+"""Function that puts values of a new run on record, by its header, and returns the header to write."""
+
 AlsoOnRecord: TypeAlias = Callable[[Memo, Mapping[str, object], FoundHeader], Sequence[Fact]]
 """Function from the record of a run, its inputs so far and its header to further facts, which are put on
 record together with the resume. In the header, the status of a run whose process died is `running`."""
@@ -120,10 +123,13 @@ class RunKeeper:
     routing: Routing | None = None
     """Which workers carry the runs that this keeper begins; `None` for this process."""
 
-    async def put_on_record(self, run_id: str, inputs: Mapping[str, object]) -> FoundHeader:
+    async def put_on_record(
+        self, run_id: str, inputs: Mapping[str, object], *, first: PutFirst | None = None
+    ) -> FoundHeader:
         """Put a new run on record that no process has yet, and return its header.
 
-        The inputs must be checked before.
+        The inputs must be checked before. `first` puts other values of the run on record before anybody sees
+        it, and returns the header to write.
 
         Raises:
             RunExists: the store has a run of this id.
@@ -133,6 +139,8 @@ class RunKeeper:
         header, now = await new_header(
             self.store, opened, tags=self.labels.tags, tenant=self.labels.tenant, routing=self.routing
         )
+        if first is not None:
+            header = await first(header)
         await begin_record(self.store, header, located([opened]), self.codec)
         return FoundHeader(header=header, revision=1, now=now)
 

@@ -566,7 +566,7 @@ class RunFinished(RunFact, PlanFact):
     @property
     def is_waiting(self) -> bool:
         """Whether the run goes on by itself when something comes that it waits for."""
-        return any(one.what == self.reason_code for one in self.waits)
+        return self.reason_code == "rows_waiting" or any(one.what == self.reason_code for one in self.waits)
 
     @property
     def error(self) -> BaseException | None:

@@ -47,14 +47,16 @@ async def read_page(
     return found.values[:limit], found.revision
 
 
-async def pages(store: RunStore, key: str) -> AsyncIterator[tuple[int, tuple[bytes, ...], int]]:
+async def pages(
+    store: RunStore, key: str, *, limit: int = PAGE
+) -> AsyncIterator[tuple[int, tuple[bytes, ...], int]]:
     """Yield the values of a log in pages, each with the position before it, and the revision of the log.
 
     A page that is not full, and not the last, says that the store has lost values.
     """
     after, revision = 0, 1
     while after < revision:
-        values, revision = await read_page(store, key, after=after)
+        values, revision = await read_page(store, key, after=after, limit=limit)
         if not values:
             return
         yield after, values, revision

@@ -1,4 +1,7 @@
-"""A process that maps rows until it is done or kills itself: `kind store url rows at_once seed [batch]`."""
+"""A process that maps rows until it is done or kills itself.
+
+`kind store url rows at_once seed [batch|record]`
+"""
 
 from __future__ import annotations
 
@@ -45,9 +48,7 @@ def rows_for(kind: str, count: int) -> list[Any]:
     return texts if kind != "pipeline" else [{"text": text} for text in texts]
 
 
-async def main(
-    kind: str, store: str, url: str, count: int, at_once: int, seed: int, *, in_batches: bool
-) -> None:
+async def main(kind: str, store: str, url: str, count: int, at_once: int, seed: int, how: str = "") -> None:
     """Map the rows. With a seed, the process kills itself soon after the first end of a row."""
     from pydantic_ai.capabilities import BatchModelRequests
 
@@ -64,13 +65,14 @@ async def main(
                 wait = chance.random() * 0.02
                 asyncio.get_running_loop().call_later(wait, os.kill, os.getpid(), signal.SIGKILL)
 
-    batch = BatchModelRequests(max_requests=at_once) if in_batches else False
+    batch = BatchModelRequests(max_requests=at_once) if how == "batch" else False
     table = await target(kind, url).map(
         rows_for(kind, count),
         store=store,
         run_id="rows",
         concurrency=at_once,
         batch=batch,
+        record_rows=how == "record",
         on_event=note,
     )
     resumed = table.resumed
@@ -79,4 +81,4 @@ async def main(
 
 if __name__ == "__main__":
     kind, store, url, count, at_once, seed, *more = sys.argv[1:]
-    asyncio.run(main(kind, store, url, int(count), int(at_once), int(seed), in_batches=bool(more)))
+    asyncio.run(main(kind, store, url, int(count), int(at_once), int(seed), *more))

@@ -23,9 +23,9 @@ CONCURRENCY = 8 if KILLS < 10 else 2
 WORKER = Path(__file__).with_name("row_worker.py")
 
 
-def work(kind: str, store: Path, server: ModelServer, seed: int) -> tuple[int, str, str]:
+def work(kind: str, store: Path, server: ModelServer, seed: int, *more: str) -> tuple[int, str, str]:
     """Map the rows in a process of its own, which is killed unless the seed is negative."""
-    return Program(WORKER, kind, store, server.openai_url, ROWS, CONCURRENCY, seed).end()
+    return Program(WORKER, kind, store, server.openai_url, ROWS, CONCURRENCY, seed, *more).end()
 
 
 KINDS = ["function", "pipeline"] if KILLS < 10 else ["function", "agent", "pipeline"]
@@ -69,3 +69,22 @@ async def test_killed_rows_go_on_and_cost_what_the_server_says(
     if not table.usage.unmeasured_requests:
         assert Decimal(cost) == billed
     assert table.cost_usd == Decimal(cost)
+
+
+@pytest.mark.slow
+async def test_rows_on_record_are_recovered_without_their_caller(
+    model_server: ModelServer, tmp_path: Path
+) -> None:
+    model_server.rule(None, Reply(text="fine", latency=0.005))
+    store = tmp_path / "rows.db"
+    code, _, told = work("function", store, model_server, 1, "record")
+    assert code == -9, told
+    runs = target("function", model_server.openai_url).row_runs
+    [table] = (await runs.recover(store=store)).values()
+    assert table.ok
+    assert table.outputs == ["fine"] * ROWS
+    assert len({entry.raw_body for entry in model_server.ledger.entries}) == ROWS
+    assert len(model_server.ledger.entries) - ROWS <= CONCURRENCY
+    assert table.resumed is not None
+    assert table.resumed.finished >= 1
+    assert [row.inputs for row in table] == [{"text": f"text {number}"} for number in range(ROWS)]

@@ -31,6 +31,7 @@ from fastroai import (
     StepContext,
     compute,
     flow,
+    infer,
     step,
 )
 from fastroai.distributed import CarriedRun, Distributed, QueueOptions
@@ -134,6 +135,16 @@ async def doubled(number: int) -> int:
     return number * 2
 
 
+@infer(intent="Repeat the text", model="openai-chat:gpt-5-mini", retries=0)
+async def repeat(text: str) -> str:
+    raise NotImplementedError
+
+
+@infer(intent="Repeat the text", model="openai:gpt-5-mini", retries=0)
+async def repeat_cheaply(text: str) -> str:
+    raise NotImplementedError
+
+
 class Routed(BasePipeline[str, Inputs, str]):
     async def route(self, inputs: Inputs, deps: str) -> str:
         return "only"
@@ -201,6 +212,8 @@ def doors() -> Sequence[Any]:
         ),
         Graph("circle", nodes={"first": first, "naps": naps}, edges=[Edge("first", "naps")], config=config),
         doubles,
+        repeat,
+        repeat_cheaply,
     ]
 
 

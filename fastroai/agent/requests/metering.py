@@ -48,7 +48,7 @@ from fastroai.agent.agent_run import AgentRun, agent_run_of
 from fastroai.agent.config import DEFAULT_REQUEST_RETRIES, REQUEST_RETRY_DELAY
 from fastroai.agent.models import ModelCache, note_loop, providers_of, retries_of
 from fastroai.agent.other_models import batches
-from fastroai.agent.other_models.batched import BatchedOnRecord, current_batching
+from fastroai.agent.other_models.batched import BatchedOnRecord, current_batching, wait_for_batch
 from fastroai.agent.other_models.unanswered import Unanswered, continued_job, current_plain_run, works_on
 from fastroai.agent.other_models.unmetered import FollowedMethods, refuse_in_runs, refuse_session
 from fastroai.agent.quotes.learned import PastRequests
@@ -731,7 +731,15 @@ class MeteredModel(FollowedMethods, OwnedModel):
 
     def on_record(self, batched: Model) -> BatchedOnRecord:
         """Return a model that batches requests to this one, so that a run on record repeats none of them."""
-        return BatchedOnRecord(batched, self._batched_before, self._note_batch, self._leaves_batch_running)
+        before, leaves = self._batched_before, self._leaves_batch_running
+
+        async def wait(batch: str, pending: ModelResponse | None) -> None:
+            scope = current_scope()
+            if scope is not None:
+                delay = None if pending is None else batched.continuation_delay(pending)
+                await wait_for_batch(scope, batch, delay)
+
+        return BatchedOnRecord(batched, before, self._note_batch, leaves, wait)
 
     async def _batched_before(
         self,

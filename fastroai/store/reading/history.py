@@ -10,6 +10,8 @@ from decimal import Decimal
 from itertools import compress
 from typing import TYPE_CHECKING, Final, get_args
 
+from pydantic_core import from_json
+
 from fastroai.errors import (
     ConfigurationError,
     RevisionConflict,
@@ -39,6 +41,7 @@ from fastroai.store.reading.reads_runs import read_trace
 from fastroai.store.reading.run_index import Doomed, FoundRun, indexes_runs
 from fastroai.store.reading.run_quality import Quality
 from fastroai.store.reading.run_queries import PAGE, Cursor, Page, Place, RunQuery, check_page, check_state
+from fastroai.store.record.checksums import without_checksum
 from fastroai.store.record.entries import RunHeader, RunState
 from fastroai.store.record.headers import (
     UNREADABLE,
@@ -51,6 +54,7 @@ from fastroai.store.record.headers import (
     keys_of_id,
     keys_with,
     read_header,
+    run_of,
 )
 from fastroai.store.record.payloads import PayloadCodec, check_codec, masked, unseal_text
 from fastroai.store.record.snapshot import RunSnapshot
@@ -647,6 +651,12 @@ class RunHistory:
 
     async def _forget_all_remains(self, seen: Collection[str], old: RunQuery, now: datetime) -> None:
         """Remove what is left of runs without a header, where index entries name them."""
+        async for rows in keys_with(self._store, "rows:"):  # a process may have died while it wrote them
+            with suppress(*UNREADABLE, ValueError):
+                of_run = Indexed(rows.key, *run_of(rows.key), started_at=now)
+                written = from_json(without_checksum(rows.value))["at"]
+                if written < (now - _BEGINS_WITHIN).timestamp() and await self._held(of_run) is None:
+                    await self._store.delete(rows.key)
         if indexes_runs(self._store) is None:
             async for entry in indexed(self._store, RunQuery(started_until=old.started_until)):
                 if entry.run_id not in seen and entry.started_at < now - _BEGINS_WITHIN:

@@ -148,6 +148,14 @@ class SpendingOnRecord:
             for (day, step, model, tenant, tags), usage in usages.items()
         )
 
+    @property
+    def usage(self) -> Usage:
+        """All of it together."""
+        total = Usage()
+        for part in self.parts(tenant=None, tags=(), has_steps=False):
+            total.include(part.usage)
+        return total
+
     def spent(self, *, tenant: str | None, tags: Sequence[str]) -> Spent | None:
         """Return all spending as a header has it; `None` if it has too many parts."""
         times = [*self._times, *(charge.at for charge in self._charges)]

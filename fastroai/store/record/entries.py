@@ -188,5 +188,13 @@ class RunHeader:
     """Messages to the run that were sent when the header was written; as far as the sender told it."""
     routing: Routing | None = None
     """Which workers carry the run; `None` for a run of the process that began it."""
+    rows_done: int = 0
+    """Rows that have ended, of a run of rows, as of `updated_at`."""
+    rows: int | None = None
+    """The number of its rows; `None` for another run, or if it is not known."""
+    rows_waiting: int = 0
+    """Rows that wait, for example for people."""
+    parent: str = ""
+    """The run of rows one of whose rows this run is, if that waits for it."""
     later_days: tuple[date, ...] = ()
     """The days (UTC) after that of `started_at` on which a process had the run."""

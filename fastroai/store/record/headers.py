@@ -89,6 +89,11 @@ def text_key(header: RunHeader) -> str:
     return f"text:{header.run_id}:{header.epoch}"
 
 
+def rows_key(header: RunHeader) -> str:
+    """Return the key of the rows of a run of rows, if they are on record."""
+    return f"rows:{header.run_id}:{header.epoch}"
+
+
 def run_of(key: str) -> tuple[str, str]:
     """Return the run id and the epoch in a key of a run. Keys of format 1 have no epoch."""
     rest = key.partition(":")[2]
@@ -104,6 +109,7 @@ def keys_of(header: RunHeader) -> tuple[str, ...]:
         line_key(header),
         mail_key(header),
         text_key(header),
+        rows_key(header),
     )
 
 
@@ -111,7 +117,7 @@ async def keys_of_id(store: RunStore, run_id: str) -> list[str]:
     """Return the keys, except headers, of all runs that ever had this id: for one with a damaged header."""
     return [
         found.key
-        for prefix in (f"{kind}:{run_id}" for kind in ("log", "signal", "line", "mail", "text"))
+        for prefix in (f"{kind}:{run_id}" for kind in ("log", "signal", "line", "mail", "text", "rows"))
         async for found in keys_with(store, prefix)
         if run_of(found.key)[0] == run_id
     ]

@@ -53,6 +53,8 @@ class Log:
         """Whether somebody has asked the run to pause, and whether its process lets go of it then."""
         self.is_handed_over = False
         """Whether its process also lets go of it if its task is cancelled."""
+        self.is_carried = False
+        """Whether some process goes on with the run when it is due, so that this one need not wait."""
         self.is_cancelling = False
         """Whether somebody has asked to cancel the run."""
         self.sinks: dict[str, list[Callable[[Question], Awaitable[None] | None]]] = {}

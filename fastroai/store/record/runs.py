@@ -96,6 +96,8 @@ class DurableRun:
         self.journal, self.recorded, self.codec = journal, recorded, codec
         self.on_changed: OnChanged = "ask"
         """What to do with answers on record whose calls are declared differently now."""
+        self.counts: Callable[[], dict[str, int | None]] = dict
+        """Returns further fields of the header that say how far the run is."""
         self._scope: Scope | None = None
         assert header.owner is not None
         self.store, self._owner = store, header.owner
@@ -122,7 +124,7 @@ class DurableRun:
 
     def _progress(self, usage: Usage) -> dict[str, Any]:
         """Return the fields of the header that say how far the run is."""
-        return {**spending_of(usage), "log_revision": self.journal.revision}
+        return {**spending_of(usage), **self.counts(), "log_revision": self.journal.revision}
 
     def _totals(self, ended: RunFinished) -> dict[str, Any]:
         """Return the fields of the header that say what is on record of the whole run."""
@@ -524,6 +526,32 @@ async def foresee(store: RunStore, found: FoundHeader) -> None:
     due = replace(found.header, due_at=first_due(found.header.due_at, found.now + _FORESEEN))
     if due != found.header:
         await change_header(store, found, due)
+    await parent_due(store, due)
+
+
+async def link_to_parent(store: RunStore, run_id: str, parent: str) -> FoundHeader:
+    """Put on record that a run of rows waits for the run of a row, and return the header of the latter."""
+    while True:
+        found = await read_header(store, run_id)
+        if found.header.parent == parent:
+            return found
+        with suppress(RevisionConflict):
+            await change_header(store, found, replace(found.header, parent=parent))
+
+
+async def parent_due(store: RunStore, header: RunHeader) -> None:
+    """Make the run of rows due that waits for this run, when this one is due. It may be running still."""
+    while header.parent and header.due_at is not None:
+        try:
+            found = await read_header(store, header.parent)
+        except RunNotFound:
+            return
+        due = replace(found.header, due_at=first_due(found.header.due_at, header.due_at))
+        is_waiting = found.header.status == "running" or found.header.rows_waiting
+        if due == found.header or not is_waiting:
+            return
+        with suppress(RevisionConflict):
+            return await change_header(store, found, due)
 
 
 def halted_no_longer(header: RunHeader) -> RunHeader:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,8 @@ from fastroai.rows import RowEnded, RowFailed, RowGivenBack, RowTable
 from fastroai.runtime import budget_scope
 from fastroai.runtime.facts import ToolEnded
 from fastroai.store import MemoryRunStore, RunHistory, SQLiteRunStore
-from fastroai.store.record.headers import keys_with
+from fastroai.store.record.checksums import with_checksum
+from fastroai.store.record.headers import keys_with, read_header
 from fastroai.testing import Fault, ModelServer, Reply, ToolCall
 
 MODEL = "openai:gpt-5-mini"
@@ -777,3 +779,31 @@ class TestProgress:
         table = await classify.map(rows[:50], store=store, run_id="r")
         assert len(table) == 50
         assert len(model_server.ledger.entries) == max(50, asked)
+
+
+async def test_rows_that_a_dead_process_left_are_purged_and_those_of_runs_stay(classify: Any) -> None:
+    store = MemoryRunStore()
+    await classify.map(["good"], store=store, run_id="r", record_rows=True)
+    for epoch, at in (("a" * 32, 0), ("b" * 32, 1e12)):
+        await store.append(f"rows:gone:{epoch}", [with_checksum(b'{"at":%d,"rows":[]}' % at)], revision=0)
+    await RunHistory(store).purge(timedelta(days=1))
+    epoch = (await read_header(store, "r")).header.epoch
+    left = [one.key async for one in keys_with(store, "rows:")]
+    assert left == [f"rows:gone:{'b' * 32}", f"rows:r:{epoch}"]
+
+
+async def test_the_rows_on_record_are_those_of_the_first_call(
+    classify: Any, model_server: ModelServer
+) -> None:
+    store = MemoryRunStore()
+    with pytest.raises(ConfigurationError, match=r"a store that keeps the rows"):
+        await classify.map(["good"], record_rows=True)
+    for _ in range(2):
+        table = await classify.map(["good", "fine"], store=store, run_id="r", record_rows=True)
+        assert [row.inputs["text"] for row in table] == ["good", "fine"]
+    with pytest.raises(ConfigurationError, match="the 2 rows that this run has on record"):
+        await classify.map(["good"], store=store, run_id="r", record_rows=True)
+    await classify.map(["good"], store=store, run_id="plain")
+    with pytest.raises(ConfigurationError, match="a run whose rows are on record"):
+        await classify.row_runs.resume("plain", store=store)
+    assert len(model_server.ledger.entries) == 3

@@ -216,3 +216,71 @@ async def test_inside_of_a_flow_that_is_resumed_batches_are_collected(model_serv
     assert await labels.resume("r", store=store) == ["positive"] * 3
     assert len(model_server.ledger.entries) == 3
     assert (await RunHistory(store).list())[0].cost_usd == listed_costs(model_server) / 2
+
+
+async def test_a_run_with_its_rows_on_record_holds_no_process_while_batches_run(
+    model_server: ModelServer, tmp_path: Path
+) -> None:
+    model_server.rule(None, sentiment())
+    model_server.holds_batches = True
+    classify, store = classifier(model_server), SQLiteRunStore(tmp_path / "rows.db")
+    table = await classify.map(
+        (f"text {number}" for number in range(7)),
+        batch=batches(2),
+        concurrency=4,
+        store=store,
+        run_id="r",
+        record_rows=True,
+    )
+    assert (table.status, table.reason_code, len(table)) == ("paused", "rows_waiting", 0)
+    assert (len(table.waiting), len(model_server.ledger.entries)) == (4, 4)
+    [run] = await RunHistory(store).list()
+    assert run.due_at is not None
+    outcome = (await woken(classify, store))["r"]
+    assert (outcome.status, len(outcome.waiting)) == ("paused", 4)
+    model_server.holds_batches = False
+    while outcome.status == "paused":
+        outcome = (await woken(classify, store))["r"]
+    assert outcome.ok
+    assert [row.inputs["text"] for row in outcome] == [f"text {number}" for number in range(7)]
+    assert len(model_server.ledger.entries) == outcome.usage.request_count == 7
+    assert outcome.cost_usd == listed_costs(model_server) / 2
+    again = await classify.row_runs.table("r", store=store)
+    assert (again.records, again.usage) == (outcome.records, outcome.usage)
+
+
+async def woken(door: Any, store: Any) -> Any:
+    """Wake the runs of rows that are due, as soon as there are some."""
+    while not (found := await door.row_runs.wake(store=store)):
+        await asyncio.sleep(0.01)
+    return found
+
+
+async def test_a_run_that_another_process_goes_on_with_waits_for_its_batch_on_record(
+    model_server: ModelServer,
+) -> None:
+    model_server.rule(None, Reply(text="fine"))
+    model_server.holds_batches = True
+    agent = FastroAgent(
+        model_server.model("openai:gpt-5-mini"), name="agent", capabilities=[batches(1)], max_tokens=100
+    )
+
+    @step
+    async def asks(ctx: StepContext[Any]) -> str:
+        return (await ctx.run(agent, "hello")).output
+
+    pipeline: Any = Pipeline("p", {"asks": asks})
+    store = MemoryRunStore()
+    going = asyncio.create_task(pipeline.execute(run_id="r", store=store))
+    await in_batches(store, 1)
+    await pipeline.interrupt("r", store=store)
+    going.cancel()
+    await asyncio.wait([going])
+    [outcome] = (await pipeline.recover(store=store)).values()
+    assert (outcome.status, outcome.reason_code) == ("paused", "batch")
+    model_server.holds_batches = False
+    while not (found := await pipeline.wake(store=store)):
+        await asyncio.sleep(0.01)
+    assert found["r"].output == "fine"
+    assert len(model_server.ledger.entries) == 1
+    assert found["r"].usage.cost_usd == listed_costs(model_server) / 2

@@ -1,0 +1,205 @@
+"""Runs of rows that workers carry."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import polars
+import pytest
+from pydantic_ai.capabilities import BatchModelRequests
+from support.carried import Workers, repeat, repeat_cheaply
+from support.carrying import kill_and_replace, until_ready
+from support.patience import PATIENCE
+from support.typed_functions import listed_costs
+
+from fastroai.distributed import Client, Distributed
+from fastroai.errors import ConfigurationError, RunExists, RunNotFound, ValueNotStorable
+from fastroai.human import Inbox
+from fastroai.store import RunHistory
+from fastroai.store.record.headers import keys_with
+from fastroai.testing import ModelServer, Reply, Usage
+
+USAGE = Usage(100, 20)
+
+
+@pytest.fixture
+def server(model_server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> ModelServer:
+    """A model server that repeats texts, for this process and its workers."""
+    for variable, value in model_server.environment().items():
+        monkeypatch.setenv(variable, value)
+    model_server.rule(None, lambda request: Reply(text=text_in(request), usage=USAGE, latency=0.05))
+    return model_server
+
+
+def text_in(request: Any) -> str:
+    return f"said {str(request.prompt).rpartition('text ')[2][:3].strip()}"
+
+
+def texts(count: int) -> Iterator[dict[str, Any]]:
+    for number in range(count):
+        yield {"id": f"T{number}", "text": f"text {number:03}"}
+
+
+async def test_a_table_is_that_of_map(app: Distributed, server: ModelServer) -> None:
+    here = await repeat.map(texts(8), key="id", store=app.store, run_id="here")
+    async with app.worker(every=0.2):
+        run = await app.map(repeat, texts(8), key="id", run_id="there", budget=None)
+        table = await run.result(timeout=PATIENCE)
+    assert (table.status, table.ok, len(table)) == ("finished", True, 8)
+    assert [row.output for row in table] == [row.output for row in here]
+    assert [(row.key, row.inputs, row.cost_usd) for row in table] == [
+        (row.key, row.inputs, row.cost_usd) for row in here
+    ]
+    assert table.cost_usd == here.cost_usd > 0
+    assert table.usage == here.usage
+    standing = await run.status()
+    assert (standing.status, standing.rows_done, standing.rows) == ("finished", 8, 8)
+    assert [one.queue for one in await app.history.list(pipeline="repeat.map")][:1] == ["default"]
+
+
+async def later(count: int) -> AsyncIterator[dict[str, Any]]:
+    for row in texts(count):
+        yield row
+
+
+async def test_a_client_without_code_gives_rows_of_any_kind(
+    app: Distributed, url: str, server: ModelServer
+) -> None:
+    async with app.worker(every=0.2), Client(url, name=app.app) as client:
+        frame = polars.DataFrame([*texts(3)])
+        for number, rows in enumerate((frame, later(3), [row["text"] for row in texts(3)])):
+            run = await client.map("repeat", rows, run_id=f"r{number}", concurrency=2)
+            assert (await run.wait(timeout=PATIENCE)).status == "finished"
+            table = await app.handle(run.run_id).result()
+            assert [row.output for row in table] == ["said 000", "said 001", "said 002"]
+        missing = [{"text": "text 1"}, {"txt": "text 2"}]
+        with pytest.raises(ConfigurationError, match="row 1: it has no column 'text', which 'repeat' needs"):
+            await client.map("repeat", missing)
+        with pytest.raises(ConfigurationError, match="repeat.*Did you mean 'repeat'"):
+            await client.map("repeatt", missing)
+        with pytest.raises(ConfigurationError, match="that a worker of .* has registered"):
+            await client.start("repeat.map", {})
+
+
+async def test_what_is_wrong_is_told_before_anything_runs(app: Distributed, server: ModelServer) -> None:
+    wrong: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
+        ([{"text": "a"}, {"text": 5}], {}, ConfigurationError, "row 1: .*text: Input should be"),
+        ([{"text": "a"}, {"text": object()}], {}, ConfigurationError, "row 1: .*unknown type"),
+        (polars.DataFrame({"txt": ["a"]}), {}, ConfigurationError, "a frame with column 'text'"),
+        ([*texts(3), *texts(1)], {"key": "id"}, ConfigurationError, "row 3 has the key 'T0' of row 0"),
+        ([{"text": "a" * 40_000_000}], {}, ValueNotStorable, "row 0"),
+        ([], {"concurrency": 0}, ConfigurationError, "concurrency"),
+        ([], {"batch": True}, ConfigurationError, "a model with a batch API for 'repeat'"),
+    ]
+    for rows, options, error, words in wrong:
+        with pytest.raises(error, match=words):
+            await app.map(repeat, rows, run_id="bad", **options)
+        with pytest.raises(RunNotFound):
+            await app.handle("bad").status()
+    with pytest.raises(ConfigurationError, match="rows are given to map"):
+        await app.start("repeat.map", {})
+    assert not [one async for one in keys_with(app.store, "rows:")]
+    await app.map(repeat, texts(2), run_id="good")
+    with pytest.raises(RunExists):
+        await app.map(repeat, texts(2), run_id="good")
+    standing = await app.handle("good").status()
+    assert (standing.status, standing.rows) == ("queued", 2)
+    await RunHistory(app.store).delete("good")
+    assert not [one async for one in keys_with(app.store, "rows:")]
+    assert not server.ledger.entries
+
+
+@pytest.mark.slow
+async def test_finished_rows_are_not_asked_again_whichever_worker_is_killed(
+    url: str, app: Distributed, workers: Workers, server: ModelServer
+) -> None:
+    kills, at_once = 3 if url.startswith("postgres") else 2, 4
+    for _ in range(2):
+        workers.begin()
+    async with asyncio.timeout(PATIENCE):
+        await until_ready(app, 2)
+        run = await app.map("repeat", later(150), key="id", run_id="rows", concurrency=at_once)
+        await kill_and_replace(workers, kills, random.Random(5), stops=False)
+        table = await run.result()
+    assert table.ok
+    assert [row.output for row in table] == [f"said {number:03}" for number in range(150)]
+    entries = server.ledger.entries
+    assert len({entry.raw_body for entry in entries}) == 150
+    again = len(entries) - 150
+    assert again <= kills * at_once
+    assert table.usage.unmeasured_requests >= again
+    # What was in flight at a kill counts at its bound, and all else at what the server says.
+    assert table.cost_usd <= listed_costs(server) <= table.usage.committed_usd
+    assert sum((row.cost_usd for row in table), Decimal(0)) == table.cost_usd
+
+
+async def test_rows_that_wait_for_people_leave_the_worker_free(app: Distributed) -> None:
+    async with asyncio.timeout(PATIENCE), app.worker(every=0.2) as worker:
+        run = await app.map("people", [{"number": number} for number in range(3)], run_id="asks")
+        assert (await run.wait()).status == "paused"
+        while worker.running:
+            await asyncio.sleep(0.05)
+        standing = await run.status()
+        assert (standing.status, standing.rows_done, standing.rows_waiting) == ("paused", 0, 3)
+        inbox = Inbox(app.store)
+        for asked in await inbox.list():
+            await inbox.answer(asked.id, True)
+        while (await run.status()).rows_done < 3:
+            await asyncio.sleep(0.05)
+        table = await run.result()
+    assert (table.status, table.outputs) == ("finished", ["rested"] * 3)
+
+
+async def test_a_run_of_rows_is_paused_cancelled_and_handed_over(
+    app: Distributed, server: ModelServer
+) -> None:
+    async with asyncio.timeout(PATIENCE):
+        async with app.worker(every=0.2):
+            run = await app.map(repeat, texts(40), run_id="r", concurrency=2)
+            while not server.ledger.entries:
+                await asyncio.sleep(0.02)
+            await run.pause()
+            assert ((await run.wait()).status, (await run.result()).status) == ("paused", "paused")
+            await run.resume()
+            await asyncio.sleep(0.2)
+            await run.cancel()
+            assert (await run.wait()).status == "cancelled"
+            await run.resume()
+            await asyncio.sleep(0.2)
+        assert (await run.status()).status in ("interrupted", "finished")
+        async with app.worker(every=0.2):
+            table = await run.result()
+    assert table.ok
+    assert len(table) == 40
+    assert sum((row.cost_usd for row in table), Decimal(0)) == table.cost_usd
+
+
+@pytest.mark.slow
+async def test_rows_in_batches_leave_workers_free_and_are_collected_by_another(
+    app: Distributed, workers: Workers, server: ModelServer
+) -> None:
+    server.holds_batches = True
+    soon = timedelta(milliseconds=50)
+    batches = BatchModelRequests(
+        max_requests=3, max_wait=soon, poll_interval=soon, max_poll_interval=soon, max_resubmissions=0
+    )
+    killed = workers.begin()
+    async with asyncio.timeout(PATIENCE):
+        await until_ready(app, 1)
+        run = await app.map(repeat_cheaply, texts(7), run_id="r", batch=batches, concurrency=7)
+        while (await run.status()).rows_waiting < 7:
+            await asyncio.sleep(0.05)
+        workers.kill(killed)
+        workers.begin()
+        server.holds_batches = False
+        table = await run.result()
+    assert table.ok
+    assert [row.output for row in table] == [f"said {number:03}" for number in range(7)]
+    assert len(server.ledger.entries) == table.usage.request_count == 7
+    assert table.cost_usd == listed_costs(server) / 2
+    assert table.usage.cost_complete
