@@ -49,7 +49,7 @@ def _fixed(text: str) -> str:
         r'<rect class="limit".*?</rect>|<p class="faint">a budget or a limit; [^<]*</p>', "", text
     )
     # How many rows were in flight when they were interrupted depends on the machine.
-    text = re.sub(r"(at least )?\$0\.00[345]\d*", "COST", text)
+    text = re.sub(r"(at least )?(<span>)?\$(</span>)?0\.00[345]\d*", "COST", text)
     text = re.sub(r'\d+/200 rows|value="\d+" max="200"', "ROWS", text)
     return re.sub(r'(<rect class="\w+" x=)"[\d.]+"( y="\d+" width=)"[\d.]+"', r"\1\2", text)
 
