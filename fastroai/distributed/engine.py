@@ -355,6 +355,7 @@ class Engine:
             )
             raise ConfigurationError("DBOS", Address(self._url).shown, expected)
         _callbacks = carry, fire
+        logging.getLogger("dbos").addFilter(_is_news)
         try:
             fires = _registered(anew=not self._is_ours)
             if self._is_ours:
@@ -396,6 +397,20 @@ def check_schedule(schedule: str, cron_timezone: str | None) -> None:
 def upgrade(url: str) -> None:
     """Make the tables of the engine, or bring them up to date."""
     DBOS.migrate(url)
+
+
+class StretchFailed(RuntimeError):
+    """Why a stretch has failed, as text, which the engine can keep. The worker has logged it."""
+
+    @classmethod
+    def of(cls, error: BaseException) -> StretchFailed:
+        """Return the failure of which an exception is the cause."""
+        return cls(f"{type(error).__name__}: {error}")
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether a log line of the engine is more than a traceback of what the worker has logged."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], StretchFailed)
 
 
 _callbacks: tuple[Carry, Fire] | None = None

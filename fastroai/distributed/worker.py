@@ -17,7 +17,15 @@ from inspect import isawaitable
 from types import TracebackType
 from typing import Any, Final, Never, Self
 
-from fastroai.distributed.engine import Engine, EngineClient, Fire, QueueOptions, Schedule, upgrade
+from fastroai.distributed.engine import (
+    Engine,
+    EngineClient,
+    Fire,
+    QueueOptions,
+    Schedule,
+    StretchFailed,
+    upgrade,
+)
 from fastroai.distributed.reconciling import Reconciler
 from fastroai.distributed.registered import CarriedRun, Registered
 from fastroai.distributed.roster import Roster, WorkerRecord, publish, read_roster, sign_off, sign_on
@@ -317,6 +325,9 @@ class Worker:
         except (RunInProgress, RunNotFound) as error:
             if error.run_id != run_id:
                 raise
+        except FastroAIError as error:
+            logger.warning("run %r could not be resumed: %s: %s", run_id, type(error).__name__, error)
+            raise StretchFailed.of(error) from error
         finally:
             self._carried.pop(stretch, None)
             self._run_ids.pop(stretch, None)
@@ -360,7 +371,7 @@ class Worker:
             if isinstance(error, RunInProgress) and error.run_id == run_id:
                 return  # another worker was faster; if it has died meanwhile, the run gets another stretch
             if await self._is_not_taken_up(run_id, is_wanted, error, registered):
-                raise _as_exception(error) from error
+                raise StretchFailed.of(error) from error
             if not isinstance(error, FastroAIError):
                 logger.warning("run %r has stopped: %s: %s", run_id, type(error).__name__, error)
 
@@ -429,8 +440,3 @@ def _tell(ended: asyncio.Task[None], done: concurrent.futures.Future[None]) -> N
         done.set_result(None)
     else:
         done.set_exception(error)
-
-
-def _as_exception(error: BaseException) -> Exception:
-    """Return an exception that the engine can keep: its text, as plain data."""
-    return RuntimeError(f"{type(error).__name__}: {error}")

@@ -187,7 +187,9 @@ async def test_what_cannot_be_carried_is_refused(app: Distributed, url: str) -> 
         await away.start("work", {"number": 1})
 
 
-async def test_deps_that_cannot_be_made_are_tried_again_and_told(app: Distributed) -> None:
+async def test_deps_that_cannot_be_made_are_tried_again_and_told(
+    app: Distributed, capfd: pytest.CaptureFixture[str]
+) -> None:
     async with app.worker(**FAST):
         handle = await app.start("work", {"number": 1}, tenant="without")
         while "no deps for this tenant" not in (await handle.status()).reason:
@@ -196,6 +198,7 @@ async def test_deps_that_cannot_be_made_are_tried_again_and_told(app: Distribute
         while len([words for words in Notes.read() if words[0] == "deps"]) < 2:
             await asyncio.sleep(0.05)
     assert not Notes.ran(handle.run_id)
+    assert "Traceback" not in capfd.readouterr().err  # of the engine, of what the worker has told in a line
 
 
 async def test_local_loops_and_workers_leave_the_runs_of_each_other_alone(app: Distributed) -> None:
