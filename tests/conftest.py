@@ -130,15 +130,28 @@ def note_log(setup: PipelineSetup | GraphSetup, opened: OpenRun) -> None:
         LOGS.append((setup, opened.log))
 
 
+WATCHING = {
+    "fastroai.pipelines.setup.PipelineMachine": RecordedMachine,
+    "fastroai.pipelines.pipeline.PipelineRun": ShadowedPipeline,
+    "fastroai.graphs.execution.GraphRun": ShadowedGraph,
+    "fastroai.runtime.scope.Account": RecordedAccount,
+}
+
+
 @pytest.fixture(scope="session", autouse=True)
 def watched() -> Iterator[None]:
     """The machines, budgets and logs of runs are noted: once for all tests, of which there are thousands."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fastroai.pipelines.setup.PipelineMachine", RecordedMachine)
-        patch.setattr("fastroai.pipelines.pipeline.PipelineRun", ShadowedPipeline)
-        patch.setattr("fastroai.graphs.execution.GraphRun", ShadowedGraph)
-        patch.setattr("fastroai.runtime.scope.Account", RecordedAccount)
+        for name, kind in WATCHING.items():
+            patch.setattr(name, kind)
         yield
+
+
+@pytest.fixture
+def unwatched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs are as they are for users, for what their calls and bytes are counted of."""
+    for name, kind in WATCHING.items():
+        monkeypatch.setattr(name, kind.__base__)
 
 
 @pytest.fixture(autouse=True)

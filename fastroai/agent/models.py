@@ -127,7 +127,7 @@ class ModelCache:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._built: dict[str, _Built] = {}
-        self._loading = WeakKeyDictionary[AbstractEventLoop, dict[str, asyncio.Lock]]()
+        self._loading: dict[tuple[AbstractEventLoop, str], asyncio.Lock] = {}
         in_forked_process(self._leave_clients)
 
     def _leave_clients(self) -> None:
@@ -151,16 +151,18 @@ class ModelCache:
         """
         if reference in self._built:
             return
-        loading = self._loading.setdefault(asyncio.get_running_loop(), {}).setdefault(
-            reference, asyncio.Lock()
-        )
+        key = asyncio.get_running_loop(), reference
         with outside_of_time_limits():
-            async with loading:  # calls side by side wait for one thread
+            async with self._loading.setdefault(
+                key, asyncio.Lock()
+            ):  # one thread for all calls
                 if reference in self._built:
                     return
-                built = await run_in_thread(
-                    partial(_Built, reference), what=f"loading the model {reference!r}"
-                )
+                try:
+                    made = partial(_Built, reference)
+                    built = await run_in_thread(made, what=f"loading the model {reference!r}")
+                finally:
+                    self._loading.pop(key, None)
         with self._lock:
             self._built.setdefault(reference, built)
 

@@ -27,10 +27,7 @@ MOST_OF_A_STORE = 2_560
 MOST_KB_OF_AN_IDLE_AGENT = 9.5
 
 
-@pytest.fixture(autouse=True)
-def unwatched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the suite wraps around every run calls functions too."""
-    monkeypatch.undo()
+pytestmark = pytest.mark.usefixtures("unwatched")
 
 
 async def answer(request: httpx2.Request) -> httpx2.Response:

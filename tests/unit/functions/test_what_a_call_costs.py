@@ -44,10 +44,7 @@ async def length(text: str) -> int:
     return len(text)
 
 
-@pytest.fixture(autouse=True)
-def unwatched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the suite wraps around every run calls functions too."""
-    monkeypatch.undo()
+pytestmark = pytest.mark.usefixtures("unwatched")
 
 
 async def test_an_answer_that_is_kept_costs_few_function_calls() -> None:

@@ -465,7 +465,7 @@ async def test_a_run_that_has_finished_takes_no_other_inputs(store: MemoryRunSto
     pipeline: Pipeline[Any, Any] = Pipeline("p", {"read": step(lambda ctx: ctx.get_input("n"))})
     assert (await pipeline.execute({"n": 1}, run_id="r", store=store)).output == 1
     before = await everything_in(store)
-    with pytest.raises(RunStatusConflict, match="run 'r' is finished.*Fork it"):
+    with pytest.raises(RunStatusConflict, match="run 'r' is finished.*Fork this one"):
         await pipeline.resume("r", store=store, inputs={"n": 2})
     assert await everything_in(store) == before
     assert (await pipeline.resume("r", store=store)).output == 1

@@ -34,10 +34,7 @@ async def nothing(ctx: StepContext) -> int:
     return 1
 
 
-@pytest.fixture(autouse=True)
-def unwatched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the suite wraps around every run calls functions too."""
-    monkeypatch.undo()
+pytestmark = pytest.mark.usefixtures("unwatched")
 
 
 def names(length: int) -> list[str]:
