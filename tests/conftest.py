@@ -171,6 +171,12 @@ def whole(watched: None) -> Iterator[None]:
         noted.clear()
 
 
+@pytest.fixture
+def accounts(whole: None) -> list[Account]:
+    """The budgets of a test."""
+    return RecordedAccount.opened
+
+
 def assert_is_idle(account: Account) -> None:
     """In the end nothing is reserved of a budget, and nobody waits for it."""
     assert account.ledger.is_idle, f"the budget of {account.path} still holds something"

@@ -107,7 +107,7 @@ class RowRuns(FrontDoor[Any, Any, RowTable[OutputT]], Generic[OutputT]):
         opening = request.opening
         if not isinstance(opening, RowOpening) or opening.options is None:
             expected = (
-                f"a run whose rows are on record; {self.target.name!r}.map(rows, ...) goes on with others"
+                f"a run whose rows are on record; {self.target.name!r}.map(rows, ...) continues any other"
             )
             raise ConfigurationError("run_id", request.run_id, expected)
         options: RowOptions = opening.options

@@ -345,7 +345,7 @@ def test_a_total_never_opens_again_so_nothing_waits_for_it() -> None:
         ({"on_limit": "pause"}, "on_limit='pause': expected one of 'fail', 'wait'"),
         ({"on_limit": "wiat"}, "Did you mean 'wait'"),
         ({"on_limit": None}, "expected one of"),
-        ({"deadline": 60}, "on_limit='wait' beside it"),
+        ({"deadline": 60}, "on_limit='wait' as well"),
         ({"deadline": 0, "on_limit": "wait"}, "above 0"),
         ({"deadline": timedelta(seconds=-1), "on_limit": "wait"}, "above 0"),
         ({"deadline": float("nan"), "on_limit": "wait"}, "above 0"),
