@@ -289,7 +289,7 @@ async def test_a_run_that_its_budget_cannot_pay_for_names_the_amounts_when_it_be
     pipeline = Pipeline("ask", {"ask": agent.as_step("hello")}, config=PipelineConfig(store=store))
     model_server.fail_next(1, Fault.status(400))
     with pytest.raises(StepExecutionError):
-        await pipeline.execute({}, run_id="r1", cost_budget=100)
+        await pipeline.execute({}, run_id="r1")
     app, host = FastAPI(), RunsHost(pipeline, reserve="quote")
     app.include_router(runs_router(host, caller=lambda: Caller(budget=Budget(microcents=100))))
     async with serving(app) as client:
