@@ -16,11 +16,12 @@ from openapi_spec_validator import validate
 from web.conftest import Desk, fastapi_app, letters, serving
 
 from fastroai import Budget, FastroAgent, SpendLimit
-from fastroai.errors import ConfigurationError, RunStoreUnavailable, StepExecutionError
+from fastroai.errors import ConfigurationError, CostBudgetExceeded, RunStoreUnavailable
 from fastroai.pipelines import Pipeline, PipelineConfig, StepContext, step
 from fastroai.store import MemoryRunStore, MemorySpendStore, SQLiteRunStore
-from fastroai.testing import Fault, ModelServer
+from fastroai.testing import ModelServer
 from fastroai.web import Caller, RunsHost, api_schema, runs_router
+from fastroai.web.problems import problem_of
 
 PROBLEM = "application/problem+json"
 
@@ -281,22 +282,17 @@ async def test_a_run_that_the_limit_of_its_caller_cannot_pay_for_does_not_begin(
     assert model_server.ledger.entries == ()
 
 
-async def test_a_run_that_its_budget_cannot_pay_for_names_the_amounts_when_it_begins_and_is_resumed(
-    model_server: ModelServer, tmp_path: Path
+async def test_a_budget_that_cannot_pay_is_a_problem_that_names_the_amounts(
+    model_server: ModelServer,
 ) -> None:
-    agent = FastroAgent(model_server.model("openai:gpt-5-mini"), model_settings={"max_tokens": 1000})
-    store = SQLiteRunStore(tmp_path / "runs.db")
-    pipeline = Pipeline("ask", {"ask": agent.as_step("hello")}, config=PipelineConfig(store=store))
-    model_server.fail_next(1, Fault.status(400))
-    with pytest.raises(StepExecutionError):
-        await pipeline.execute({}, run_id="r1")
-    app, host = FastAPI(), RunsHost(pipeline, reserve="quote")
-    app.include_router(runs_router(host, caller=lambda: Caller(budget=Budget(microcents=100))))
-    async with serving(app) as client:
-        for response in (await client.put("/runs/r2", json={}), await client.post("/runs/r1/resume")):
-            told = problem(response, 402, "budget")
-            assert (told["limit_usd"], told["spent_usd"]) == ("0.0001", "0")
-            assert Decimal(told["requested_usd"]) > Decimal("0.0001")
+    agent = FastroAgent(model_server.model("openai:gpt-5-mini"), max_tokens=1000)
+    with pytest.raises(CostBudgetExceeded) as stopped:
+        await agent.run("hello", budget=Budget(microcents=100))
+    told = problem_of(stopped.value)
+    assert told is not None
+    assert (told.status, told.code) == (402, "budget")
+    assert (told.more["limit_usd"], told.more["spent_usd"]) == ("0.0001", "0")
+    assert Decimal(str(told.more["requested_usd"])) > Decimal("0.0001")
 
 
 async def test_a_caller_without_the_tenant_by_which_a_limit_counts_is_told_so(tmp_path: Path) -> None:
