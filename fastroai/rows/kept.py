@@ -68,10 +68,8 @@ class AsJson:
 def keeping(store: RunStore, rows: Rows, codec: PayloadCodec | None) -> PutFirst:
     """Return the function that puts rows on record, which are taken by an `AsJson`, before their run begins.
 
-    Nothing is left on record if it raises:
-
-        ConfigurationError: a row cannot be asked, or two have one key.
-        ValueNotStorable: a row is larger than the store takes.
+    Nothing is left on record if it raises: `ConfigurationError` if a row cannot be asked or two have one key,
+    and `ValueNotStorable` if a row is larger than the store takes.
     """
     return partial(_keep, store, rows, codec)
 

@@ -1,7 +1,6 @@
 """The line before a provider that processes share: the rules of its value, as pure code.
 
-    waiting ──▶ granted ──▶ sent ──▶ gone; it counts for the rest of its minute
-
+A claim waits, is granted, is sent and ends, and then counts for the rest of its minute.
 Times are seconds of a clock that all processes share. What a process tells can be told twice.
 """
 
