@@ -355,7 +355,7 @@ class Engine:
             )
             raise ConfigurationError("DBOS", Address(self._url).shown, expected)
         _callbacks = carry, fire
-        logging.getLogger("dbos").addFilter(_is_news)
+        DBOS.logger.addFilter(_is_news)
         try:
             fires = _registered(anew=not self._is_ours)
             if self._is_ours:
