@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import pytest
+from support.patience import PATIENCE
 from support.seen_runs import desk, make_runs
 from support.viewing import LABEL, TOKEN, BrowserThread, keep_picture, served
 
@@ -170,19 +172,21 @@ async def test_a_run_is_paused_resumed_with_a_budget_and_compared(
     await pipeline.execute({"word": "three"}, run_id="other", store=store)
     go_on.clear()
 
-    async def go_on_once_asked_to_pause(event: RunEvent) -> None:
-        if isinstance(event, PauseRequested):
-            go_on.set()
+    loop, has_noticed = asyncio.get_running_loop(), threading.Event()
 
-    run = asyncio.ensure_future(
-        pipeline.execute({"word": "one"}, run_id="live", store=store, on_event=go_on_once_asked_to_pause)
-    )
+    async def note(event: RunEvent) -> None:
+        if isinstance(event, PauseRequested):
+            has_noticed.set()
+
+    run = asyncio.ensure_future(pipeline.execute({"word": "one"}, run_id="live", store=store, on_event=note))
 
     def act(page: Page) -> None:
         opened(page, own_address, "/runs/live")
         page.locator("summary", has_text="Pause").click()
         page.get_by_role("button", name="Pause this run").click()
-        page.get_by_text("Asked to pause").wait_for()
+        page.get_by_text("Asked to pause").wait_for()  # a page of the paused run does not say so
+        assert has_noticed.wait(PATIENCE)
+        loop.call_soon_threadsafe(go_on.set)
         page.wait_for_selector("[data-status=paused]")
         page.reload()  # what can be done with it has changed
         page.locator("summary", has_text="Change its inputs or budget").click()
