@@ -153,9 +153,7 @@ class ModelCache:
             return
         key = asyncio.get_running_loop(), reference
         with outside_of_time_limits():
-            async with self._loading.setdefault(
-                key, asyncio.Lock()
-            ):  # one thread for all calls
+            async with self._loading.setdefault(key, asyncio.Lock()):  # one thread for all calls
                 if reference in self._built:
                     return
                 try:
