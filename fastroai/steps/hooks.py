@@ -13,6 +13,7 @@ from fastroai.errors import ConfigurationError
 from fastroai.places import attempt_around, step_name
 from fastroai.records import NotGiven
 from fastroai.runtime import Listener, RunEvent, Scope, StepFailed, StepFinished, StepRetried, StepStarted
+from fastroai.runtime.concurrency.isolation import is_of_task, noting_cancellations
 
 logger = logging.getLogger("fastroai.steps")
 
@@ -104,14 +105,12 @@ class _Hook:
 
     async def call(self, event: RunEvent) -> None:
         """Call the hook. Its failure is logged; only a cancellation from outside is raised."""
-        task = asyncio.current_task()
-        cancellations = 0 if task is None else task.cancelling()
         try:
             result = self._called(event)
             if inspect.isawaitable(result):
-                await result
-        except asyncio.CancelledError:
-            if task is None or task.cancelling() > cancellations:
+                await noting_cancellations(result)
+        except asyncio.CancelledError as error:
+            if is_of_task(error):
                 raise
             logger.exception("hook %r was cancelled by itself; the run is not affected", self.function)
         except Exception:

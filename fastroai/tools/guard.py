@@ -11,6 +11,7 @@ from typing import Final, TypeAlias, TypeVar
 
 from fastroai.errors import ConfigurationError, TimeLimitExceeded
 from fastroai.runtime import Clock, may_retry
+from fastroai.runtime.concurrency.isolation import is_of_task, noting_cancellations
 from fastroai.runtime.options import check_count, check_timeout
 from fastroai.steps.reserving import Spend
 from fastroai.tools.control import passes_through
@@ -100,11 +101,10 @@ class Guard:
         return result
 
     async def _try(self, tool: str, attempt: Callable[[], Awaitable[T]]) -> T | _Failure:
-        cancellations = _cancellations()
         try:
             async with Clock(self.timeout, f"tool {tool!r}"):
                 try:
-                    return await attempt()
+                    return await noting_cancellations(attempt())
                 except Exception as error:
                     # Caught inside the clock, since tools raise timeouts too: only the clock's own timeout
                     # may leave it.
@@ -113,7 +113,7 @@ class Guard:
                     failure = _Failure(error)
         except TimeLimitExceeded as error:
             return _Failure(error, timed_out=True)
-        if _cancellations() > cancellations:
+        if is_of_task(failure.error):
             # The tool has answered a cancellation from outside with an exception of its own.
             raise asyncio.CancelledError from failure.error
         return failure
@@ -153,11 +153,6 @@ def _written(write: Callable[..., str], arguments: tuple[Exception, ...], defaul
         return text
     _logger.error("%r returned %r, not a text; the model gets the default text", write, text)
     return default
-
-
-def _cancellations() -> int:
-    task = asyncio.current_task()
-    return 0 if task is None else task.cancelling()
 
 
 def _check_answer(option: str, answer: object, *, arguments: int, expected: str) -> None:

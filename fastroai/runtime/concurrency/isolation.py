@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextvars import Context
+from types import CoroutineType
 from types import coroutine as awaitable
 from typing import Any, Final, TypeVar
 
@@ -49,28 +50,29 @@ def going_on(
 
 
 @awaitable
-def noting_cancellations(coroutine: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
-    """Await a coroutine that `is_of_task` is asked about."""
+def noting_cancellations(work: Awaitable[T]) -> Generator[Any, Any, T]:
+    """Await something whose errors `is_of_task` is asked about."""
+    steps = work if isinstance(work, CoroutineType) else _awaited(work)
     try:
-        waits_for = coroutine.send(None)
+        waits_for = steps.send(None)
         while True:
             try:
                 sent = yield waits_for
             except GeneratorExit:
-                coroutine.close()
+                steps.close()
                 raise
             except BaseException as thrown:
                 _note_cancellation(thrown)
-                waits_for = coroutine.throw(thrown)
+                waits_for = steps.throw(thrown)
             else:
-                waits_for = coroutine.send(sent)
+                waits_for = steps.send(sent)
     except StopIteration as end:
         result: T = end.value
         return result
 
 
-def is_of_task(error: asyncio.CancelledError) -> bool:
-    """Return whether the running task was cancelled, and did not await something else that was.
+def is_of_task(error: BaseException) -> bool:
+    """Return whether an error came because the running task was cancelled, and not what it awaited.
 
     Task groups of anyio take back more cancellations than they made, those of their child tasks too. So
     `Task.cancelling()` is read where the error is thrown into the task, by the functions of this module.
@@ -82,6 +84,10 @@ def is_of_task(error: asyncio.CancelledError) -> bool:
         link = link.__cause__ or link.__context__
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0
+
+
+async def _awaited(work: Awaitable[T]) -> T:
+    return await work
 
 
 def _note_cancellation(thrown: BaseException) -> None:

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from support.stored_runs import entries_of
 
-from fastroai import FastroAgent, infer
+from fastroai import FastroAgent, Pipeline, infer, step
 from fastroai.agent import models
 from fastroai.functions import parallel
 from fastroai.rows.facts import RowEnded
 from fastroai.store import MemoryRunStore, RunHistory
 from fastroai.testing import ModelServer, Reply
+from fastroai.tools import safe_tool
 
 
 @pytest.fixture
@@ -74,6 +75,40 @@ async def test_rows_in_flight_are_cut_off_and_have_not_failed_when_their_run_is_
         facts = await entries_of(store, run.run_id)
         ended += [(one.number, one.failure is None) for one in facts if isinstance(one, RowEnded)]
     assert ended == []
+
+
+async def test_a_tool_that_answers_its_cancellation_with_an_error_is_cancelled(classify: Any) -> None:
+    @safe_tool(timeout=60, on_error="failed")
+    async def tool(turns: int) -> str:
+        try:
+            return str(await classify(f"slow {turns}"))
+        except asyncio.CancelledError:
+            raise ValueError("away") from None
+
+    await classify("a connection")
+    for turns in range(10, 60):
+        task = asyncio.create_task(tool(turns))
+        await turn(turns)
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+
+
+async def test_a_hook_does_not_swallow_the_cancellation_of_its_run(classify: Any) -> None:
+    async def hook() -> None:
+        await classify("slow")
+
+    @step(on_step_start=hook)
+    async def nothing() -> None: ...
+
+    pipeline = Pipeline("p", {"nothing": nothing})
+    await classify("a connection")
+    for turns in range(20, 80):
+        task = asyncio.create_task(pipeline.execute())
+        await turn(turns)
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
 
 
 async def test_calls_side_by_side_load_a_model_in_one_thread(
