@@ -7,6 +7,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from operator import is_
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeAlias, cast, overload
 
 from typing_extensions import TypeVar
@@ -277,7 +278,24 @@ class _StepDecorator:
         ):
             expected = "a function that returns its output, without `yield`; ctx.run_stream streams in it"
             raise ConfigurationError("step", function, expected)
+        if not _takes_context(function):
+            expected = "a function that takes the StepContext, and nothing else that has no default"
+            raise ConfigurationError("step", function, expected)
         return FunctionStep(function, self._config, self._contract)
+
+
+def _takes_context(function: Callable[..., object]) -> bool:
+    """Try a signature only where a function has none of the usual code: there may be thousands of steps."""
+    code = function.__code__ if isinstance(function, FunctionType) else None
+    if code is not None and code.co_argcount == 1 and not code.co_kwonlyargcount:
+        return True
+    try:
+        inspect.signature(function, follow_wrapped=False).bind(None)
+    except TypeError:
+        return False
+    except ValueError:  # some built-ins do not say what they take
+        return True
+    return True
 
 
 def _is_coroutine_function(function: Callable[..., object]) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.stored_runs import entries_of
 
-from fastroai import FastroAgent, Pipeline, infer, step
+from fastroai import FastroAgent, Pipeline, StepContext, infer, step
 from fastroai.agent import models
 from fastroai.functions import parallel
 from fastroai.rows.facts import RowEnded
@@ -99,7 +99,7 @@ async def test_a_hook_does_not_swallow_the_cancellation_of_its_run(classify: Any
         await classify("slow")
 
     @step(on_step_start=hook)
-    async def nothing() -> None: ...
+    async def nothing(ctx: StepContext[None]) -> None: ...
 
     pipeline = Pipeline("p", {"nothing": nothing})
     await classify("a connection")

@@ -130,6 +130,37 @@ def test_only_functions_can_be_decorated(wrong: Any) -> None:
         step(retries=1)(wrong)
 
 
+def nothing() -> int:
+    return 1
+
+
+def with_more(ctx: StepContext, text: str) -> int:
+    return 1
+
+
+def with_option(ctx: StepContext, *, text: str) -> int:
+    return 1
+
+
+@pytest.mark.parametrize("wrong", [nothing, with_more, with_option])
+def test_a_function_that_does_not_take_the_context_alone_is_refused(wrong: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"^step=.*takes the StepContext, and nothing else"):
+        step(wrong)
+    with pytest.raises(ConfigurationError):
+        step(retries=1)(wrong)
+
+
+def test_what_a_wrapper_passes_on_by_itself_is_not_asked_for() -> None:
+    @functools.wraps(with_more)
+    def wrapper(ctx: StepContext) -> int:
+        return with_more(ctx, "text")
+
+    def any_number(*contexts: StepContext, text: str = "") -> int:
+        return len(contexts)
+
+    assert [step(wrapper).function, step(any_number).function] == [wrapper, any_number]
+
+
 def test_options_of_retries_and_hooks_are_the_steps_config_too() -> None:
     options: dict[str, Any] = {
         "retry": DEFAULT_RETRY,
