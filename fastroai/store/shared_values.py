@@ -81,9 +81,6 @@ class SharedValues(ABC, Generic[NameT, OpenedT]):
     def _encode(self, opened: OpenedT) -> bytes | None:
         """Return the value as it is stored; `None` if it need not be written."""
 
-    async def _check_new(self, name: NameT) -> None:
-        """Raise an error if a value that is not there yet must not begin."""
-
     def _decided(self, name: NameT, opened: OpenedT, found: StoredValues, *, is_written: bool) -> None:
         """Note that acts were done to a value that was found, and whether it was written afterwards."""
 
@@ -93,8 +90,6 @@ class SharedValues(ABC, Generic[NameT, OpenedT]):
         while monotonic() < until:
             asked_at = steady_seconds()
             found = await self.runs.read(key)
-            if not found.revision:
-                await self._check_new(name)
             opened, answers = self._after(name, found, acts)
             value = self._encode(opened) if any(keeps for _, keeps in acts) else None
             if value is None:

@@ -7,13 +7,11 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any, Final, TypeVar, cast
 
 from fastroai.errors import RevisionConflict, SpendStoreUnavailable, StoreUnavailable
 from fastroai.forks import in_forked_process
 from fastroai.runtime.concurrency.sync import in_background
-from fastroai.store.reading.earlier_spending import refuse_earlier
 from fastroai.store.run_store import RunStore, StoredKey, StoredValues, deletes_at_revision
 from fastroai.store.shared_spending.spend_values import decode_account, encode_account
 from fastroai.store.shared_values import SharedValues
@@ -56,7 +54,7 @@ class KeyedSpendStore(SharedValues[SpendAccount, OpenAccount], RuledSpendStore):
                 processes. By default, leases end by the clock of the store.
         """
         super().__init__(runs)
-        self._steady_clock, self._refuse_earlier = steady_clock, partial(refuse_earlier, runs)
+        self._steady_clock = steady_clock
         self._swept_up_to = ""
         self._start()
         in_forked_process(self._start)
@@ -77,8 +75,6 @@ class KeyedSpendStore(SharedValues[SpendAccount, OpenAccount], RuledSpendStore):
         """See `SpendStore`."""
         try:
             page, now = await self._page(after or "", _ACCOUNTS_A_PAGE)
-            if not page and not after:
-                await self._refuse_earlier(None)
         except StoreUnavailable as error:
             raise _unavailable(error) from error.__cause__
         is_full = len(page) == _ACCOUNTS_A_PAGE
@@ -112,9 +108,6 @@ class KeyedSpendStore(SharedValues[SpendAccount, OpenAccount], RuledSpendStore):
 
     def _encode(self, opened: OpenAccount) -> bytes | None:
         return encode_account(opened.row) if opened.is_known else None
-
-    async def _check_new(self, name: SpendAccount) -> None:
-        await self._refuse_earlier(name)
 
     def _decided(
         self, name: SpendAccount, opened: OpenAccount, found: StoredValues, *, is_written: bool

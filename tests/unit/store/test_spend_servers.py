@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import redis
-from psycopg.sql import SQL, Identifier
 from redis.crc import key_slot
 from support.spend_stores import KeptInPostgres, KeptInRedis, account, claim, kept_in
 
@@ -148,36 +147,3 @@ async def test_asking_for_the_balance_of_an_unknown_account_keeps_nothing(kept: 
     await kept.store.balance(account("day"))
     await kept.store.settle(claim("a"), Decimal(1))
     assert await kept.runs.list("") == []
-
-
-# --- what an earlier version has counted ---
-
-
-def count_as_before_in_redis(kept: KeptInRedis) -> None:
-    kept.server.hset(f"{kept.prefix}:{{day:old}}:account", "charged", "1")
-
-
-def count_as_before_in_postgres(kept: KeptInPostgres) -> None:
-    kept.connection.execute(SQL("CREATE SCHEMA IF NOT EXISTS {}").format(Identifier(kept.schema)))
-    kept.execute("CREATE TABLE spend_account (account_key text, time_window text)")
-    kept.execute("INSERT INTO spend_account VALUES ('old', 'day')")
-
-
-async def test_an_account_that_an_earlier_version_has_counted_does_not_start_from_zero(kept: Kept) -> None:
-    if isinstance(kept, KeptInRedis):
-        count_as_before_in_redis(kept)
-    else:
-        count_as_before_in_postgres(kept)
-    place = "prefix" if isinstance(kept, KeptInRedis) else "schema"
-    with pytest.raises(ConfigurationError, match=rf"earlier version.*'old' \(day\).*Give another {place}"):
-        await kept.store.reserve(claim("a", of=account("day", "old")))
-    with pytest.raises(ConfigurationError, match="earlier version"):
-        await kept.store.balance(account("day", "old"))
-    with pytest.raises(ConfigurationError, match="earlier version"):
-        await kept.store.windows(account("day", "old"))
-    with pytest.raises(ConfigurationError, match="earlier version"):
-        await kept.store.accounts()
-    assert (await kept.store.reserve(claim("a", of=account("day", "new")))).granted
-    assert (await kept.store.accounts()).accounts == (account("day", "new"),)
-    if isinstance(kept, KeptInRedis):
-        kept.server.delete(f"{kept.prefix}:{{day:old}}:account")

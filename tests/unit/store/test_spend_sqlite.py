@@ -4,7 +4,6 @@ import os
 import sqlite3
 import stat
 import threading
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -14,13 +13,9 @@ from support.spend_stores import account, claim, swept
 
 from fastroai.errors import ConfigurationError, RevisionConflict, RunStoreUnavailable, SpendStoreUnavailable
 from fastroai.store import (
-    FilePayloadStore,
-    OffloadingRunStore,
     SQLiteRunStore,
     SQLiteSpendStore,
-    open_spend_store,
 )
-from fastroai.store.shared_spending.spend_keyed import KeyedSpendStore
 from fastroai.usage import SpendClaim
 
 LOCKED = "database is locked|no answer"  # the latter on a machine that is slow to look
@@ -312,37 +307,4 @@ async def test_windows_that_are_over_are_kept_as_long_as_the_claims_say(path: Pa
     clock.pass_time(hours=24 * 30)
     await store.reserve(claim("b", of=hour))
     assert len(await store.windows(hour)) == 4, "the latest, in case the clock was wrong"
-    await store.aclose()
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        SQLiteSpendStore,
-        lambda path: open_spend_store(SQLiteRunStore(path)),
-        lambda path: open_spend_store(
-            OffloadingRunStore(SQLiteRunStore(path), FilePayloadStore(path.with_suffix(".payloads")))
-        ),
-    ],
-    ids=["file", "run store", "run store inside of another"],
-)
-async def test_an_account_that_an_earlier_version_has_counted_does_not_start_from_zero(
-    path: Path, make: Callable[[Path], KeyedSpendStore]
-) -> None:
-    connection = sqlite3.connect(path)
-    connection.execute("CREATE TABLE spend_account (account_key TEXT, time_window TEXT)")
-    connection.execute("INSERT INTO spend_account VALUES ('old', 'day')")
-    connection.commit()
-    connection.close()
-    store = make(path)
-    with pytest.raises(ConfigurationError, match=r"earlier version.*'old' \(day\).*Give another file"):
-        await store.reserve(claim("a", of=account("day", "old")))
-    with pytest.raises(ConfigurationError, match="earlier version"):
-        await store.balance(account("day", "old"))
-    with pytest.raises(ConfigurationError, match="earlier version"):
-        await store.windows(account("day", "old"))
-    with pytest.raises(ConfigurationError, match="earlier version"):
-        await store.accounts()
-    assert (await store.reserve(claim("a", of=account("day", "new")))).granted
-    assert (await store.accounts()).accounts == (account("day", "new"),)
     await store.aclose()
