@@ -21,22 +21,28 @@ FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 
 def takes_options(
-    options: Any, *, default: object = None, instead: Mapping[str, str] = NO_NAMES
+    options: Any,
+    *,
+    default: object = None,
+    defaults: Mapping[str, object] = NO_NAMES,
+    instead: Mapping[str, str] = NO_NAMES,
 ) -> Callable[[FunctionT], FunctionT]:
-    """Return a decorator for a function whose `**options` are those of a `TypedDict`.
+    """Return a decorator for a function whose `**options` are those of a `TypedDict`, or of another function.
 
     `help` and `inspect.signature` show each option. For any other one, a call raises `TypeError`, as Python
     does for an unknown parameter, and says which option may be meant. That of an `async` function raises it
     before it is awaited.
 
     Args:
-        options: The `TypedDict`.
-        default: The default to show: that of most options.
+        options: The `TypedDict`; or the function that the options are passed to, which has them as
+            keyword-only parameters. Then their own defaults are shown.
+        default: The default to show for those of a `TypedDict`: that of most of them.
+        defaults: The default to show for each of the others, by name.
         instead: What to write here for names of other libraries.
     """
 
     def decorate(function: FunctionT) -> FunctionT:
-        signature = _with_options(inspect.signature(function), options, default)
+        signature = _with_options(inspect.signature(function), options, default, defaults)
         known = frozenset(signature.parameters)
 
         @functools.wraps(function)
@@ -66,12 +72,23 @@ def _mark_as_coroutine_function(function: Any) -> None:
         function.__code__ = code.replace(co_flags=code.co_flags | inspect.CO_COROUTINE)
 
 
-def _with_options(signature: inspect.Signature, options: Any, default: object) -> inspect.Signature:
-    """Return a signature with the options of a `TypedDict` in place of `**options`, which is its last one."""
+def _with_options(
+    signature: inspect.Signature, options: Any, default: object, defaults: Mapping[str, object]
+) -> inspect.Signature:
+    """Return a signature with all options in place of `**options`, which is its last parameter."""
     *parameters, _ = signature.parameters.values()
+    if inspect.isfunction(options):
+        written_out = inspect.signature(options).parameters.values()
+        named = [one for one in written_out if one.kind is inspect.Parameter.KEYWORD_ONLY]
+        return signature.replace(parameters=[*parameters, *named])
     for name, kind in options.__annotations__.items():
         annotation = kind.__forward_arg__ if isinstance(kind, ForwardRef) else kind
         parameters.append(
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=defaults.get(name, default),
+                annotation=annotation,
+            )
         )
     return signature.replace(parameters=parameters)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic
 
 from pydantic import JsonValue
+from typing_extensions import Unpack
 
 from fastroai.calls.call import AgentLike
 from fastroai.contracts.accepted import Accepted, Accepts
@@ -33,6 +34,7 @@ from fastroai.graphs.shape.node import Node, NodeLike, nodes_of
 from fastroai.graphs.shape.plan import GraphPlan, OnBranchFailure, OnConflict, Reducer
 from fastroai.graphs.shape.validation import build_plan
 from fastroai.human.answers import answers_to
+from fastroai.keyword_options import takes_options
 from fastroai.other_names import OTHER_CALLS, OTHER_OPTIONS, other_names
 from fastroai.records import NOT_GIVEN, Duration, NotGiven, in_seconds
 from fastroai.rows.child_runs import RunRows, parameters_of
@@ -41,13 +43,8 @@ from fastroai.rows.target import RowTarget
 from fastroai.runs.door import FrontDoor, check_config, check_version
 from fastroai.runs.nesting import NestedStep
 from fastroai.runs.openings import AlsoOnRecord, RunKeeper, needed_store
-from fastroai.runs.progress.progress import OnProgress
-from fastroai.runs.progress.showing import ShowProgress, Watching
-from fastroai.runs.quoting import Reserve
 from fastroai.runs.request import RunRequest
-from fastroai.runs.running.turns import OnBusy, WhenBusy
-from fastroai.runs.signatures import DepsT, InputT, blocking_twin
-from fastroai.runtime.events import OnEvent, listener_of
+from fastroai.runs.signatures import DepsT, InputT, ResumeOptions, blocking_twin
 from fastroai.steps import BaseStep, PipelineConfig, StepConfig, StepContext
 from fastroai.steps.config import limits_in
 from fastroai.steps.context import scope_of
@@ -55,11 +52,9 @@ from fastroai.steps.contracts import bind_contract, declared_output
 from fastroai.steps.hooks import Hooks, RunHooks
 from fastroai.store.open_questions import Question, questions_of_run
 from fastroai.store.reading.trace import Divergence, RunTrace
-from fastroai.store.record.declarations import OnChanged
 from fastroai.store.record.headers import check_run_id, read_header
 from fastroai.store.run_store import RunStore, RunStoreLike
 from fastroai.store.signals import Signal
-from fastroai.tracing import Tracer
 from fastroai.usage import Budget, BudgetLike, Quote
 from fastroai.usage.limits import NO_LIMITS, limits_of, together
 
@@ -368,27 +363,15 @@ class Graph(
     # --- running ---
 
     @resuming
+    @takes_options(FrontDoor._resumption)
     async def resume(
         self,
         run_id: str,
         *,
-        inputs: Mapping[str, Any] | None = None,
         input: object = NOT_GIVEN,
         node: str | None = None,
-        answers: Mapping[str, Any] | None = None,
-        store: RunStoreLike | None = None,
         deps: DepsT = None,  # type: ignore[assignment]
-        tracer: Tracer | None = None,
-        context: MutableMapping[str, Any] | None = None,
-        force: bool = False,
-        on_changed: OnChanged | None = None,
-        on_busy: OnBusy = "reject",
-        busy_timeout: Duration = 60.0,
-        reserve: Reserve | None = None,
-        budget: BudgetLike | None = None,
-        on_event: OnEvent | None = None,
-        progress: ShowProgress = False,
-        on_progress: OnProgress | None = None,
+        **options: Unpack[ResumeOptions],
     ) -> GraphResult[OutputT]:
         """Go on with a run that was interrupted, has failed, was cancelled, or is paused.
 
@@ -432,70 +415,26 @@ class Graph(
             RunFromNewerVersion: a later version of FastroAI has written its record.
             RunFromOlderVersion: an earlier version of FastroAI has written its record.
         """
-        request = RunRequest(
-            inputs,
-            deps,
-            tracer,
-            context,
-            listener_of(on_event),
-            run_id=run_id,
-            reserve=reserve,
-            limits=limits_of(budget),
-            watching=Watching.of(progress, on_progress),
-            on_changed=on_changed,
-        )
-        answered = self._answered(answers, input, node, force)
-        busy = WhenBusy(on_busy, busy_timeout)
-        return await self._resume(request, store, busy, force=force, also=answered)
+        return await self._resumption(run_id, deps, self._answered(input, node, options), **options)(None)
 
     resume_sync: GraphResumes[DepsT, GraphResult[OutputT]] = blocking_twin(resume, of="graph")  # pyright: ignore[reportIncompatibleVariableOverride]
 
     @resuming
+    @takes_options(FrontDoor._resumption)
     def resume_stream(
         self,
         run_id: str,
         *,
-        inputs: Mapping[str, Any] | None = None,
         input: object = NOT_GIVEN,
         node: str | None = None,
-        answers: Mapping[str, Any] | None = None,
-        store: RunStoreLike | None = None,
         deps: DepsT = None,  # type: ignore[assignment]
-        tracer: Tracer | None = None,
-        context: MutableMapping[str, Any] | None = None,
-        force: bool = False,
-        on_changed: OnChanged | None = None,
-        on_busy: OnBusy = "reject",
-        busy_timeout: Duration = 60.0,
-        reserve: Reserve | None = None,
-        budget: BudgetLike | None = None,
-        on_event: OnEvent | None = None,
-        progress: ShowProgress = False,
-        on_progress: OnProgress | None = None,
+        **options: Unpack[ResumeOptions],
     ) -> GraphStream[OutputT]:
         """`resume` as a stream: iterate the events of the rest of the run.
 
         The events of what finished before are not repeated: `follow` has the facts of the whole run.
         """
-        request = RunRequest(
-            inputs,
-            deps,
-            tracer,
-            context,
-            listener_of(on_event),
-            run_id=run_id,
-            reserve=reserve,
-            limits=limits_of(budget),
-            watching=Watching.of(progress, on_progress),
-            on_changed=on_changed,
-        )
-        answered, busy = (
-            self._answered(answers, input, node, force),
-            WhenBusy(on_busy, busy_timeout),
-        )
-        return GraphStream(
-            lambda listener: self._resume(request.heard_by(listener), store, busy, force=force, also=answered)
-        )
+        return GraphStream(self._resumption(run_id, deps, self._answered(input, node, options), **options))
 
     async def questions(self, run_id: str, *, store: RunStoreLike | None = None) -> tuple[Question, ...]:
         """Return the questions that a paused run asks people, who can answer in any process.
@@ -566,11 +505,9 @@ class Graph(
     def _heed(self, run_id: str | None, signal: Signal) -> bool:
         return self._execution.heed(run_id, signal)
 
-    def _answered(
-        self, answers: Mapping[str, Any] | None, answer: object, node: str | None, force: bool
-    ) -> AlsoOnRecord:
+    def _answered(self, answer: object, node: str | None, options: ResumeOptions) -> AlsoOnRecord:
         """Return how a resume puts answers to questions on record."""
-        codec = self.config.codec
+        codec, answers, force = self.config.codec, options.get("answers"), options.get("force", False)
         return lambda recorded, inputs, found: [
             *answers_to(recorded, answers, found.now, codec=codec),
             *answer_entry(

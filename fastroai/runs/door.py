@@ -12,11 +12,13 @@ from operator import attrgetter
 from typing import Any, ClassVar, Final, Generic
 
 from pydantic import JsonValue
+from typing_extensions import Unpack
 
 from fastroai.contracts.accepted import Accepted
 from fastroai.errors import ConfigurationError, RunExists, RunInProgress, RunNotFound, RunStatusConflict
 from fastroai.human.answers import answers_to
 from fastroai.human.messages import send_message
+from fastroai.keyword_options import takes_options
 from fastroai.records import Duration
 from fastroai.runs.inputs import check_mapping, checked_inputs
 from fastroai.runs.openings import (
@@ -36,8 +38,10 @@ from fastroai.runs.signatures import (
     DepsT,
     Forks,
     InputT,
+    OpenOptions,
     Opens,
     ResultT,
+    ResumeOptions,
     Resumes,
     blocking_twin,
     forking,
@@ -48,7 +52,7 @@ from fastroai.runs.stream import RunStream
 from fastroai.runs.taking_up.serving import TakesUpRuns, Which
 from fastroai.runs.taking_up.waking import TakeUp, Waking
 from fastroai.runtime import blocking
-from fastroai.runtime.events import OnEvent, listener_of
+from fastroai.runtime.events import Listener, OnEvent, listener_of
 from fastroai.runtime.labels import labels_of
 from fastroai.steps import PipelineConfig
 from fastroai.store.reading.following import FollowedRun
@@ -122,12 +126,11 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
 
     # --- new runs ---
 
-    @opening
-    async def execute(
+    def _beginning(
         self,
-        inputs: InputT = None,  # type: ignore[assignment]  # as PydanticAI has it for deps
-        deps: DepsT = None,  # type: ignore[assignment]
-        tracer: Tracer | None = None,
+        inputs: Mapping[str, Any] | None,
+        deps: DepsT | None,
+        tracer: Tracer | None,
         *,
         context: MutableMapping[str, Any] | None = None,
         run_id: str | None = None,
@@ -142,6 +145,31 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
         on_event: OnEvent | None = None,
         progress: ShowProgress = False,
         on_progress: OnProgress | None = None,
+    ) -> Callable[[Listener | None], Awaitable[ResultT]]:
+        """Return the function that begins a run with these options, and tells a listener of its events."""
+        request = RunRequest(
+            inputs,
+            deps,
+            tracer,
+            context,
+            listener_of(on_event),
+            run_id=run_id,
+            labels=labels_of(tags, tenant),
+            reserve=reserve,
+            limits=limits_of(budget),
+            watching=Watching.of(progress, on_progress),
+        )
+        busy = WhenBusy(on_busy, busy_timeout)
+        return lambda listener: self._begin(request.heard_by(listener), store, on_existing, busy)
+
+    @opening
+    @takes_options(_beginning)
+    async def execute(
+        self,
+        inputs: InputT = None,  # type: ignore[assignment]  # as PydanticAI has it for deps
+        deps: DepsT = None,  # type: ignore[assignment]
+        tracer: Tracer | None = None,
+        **options: Unpack[OpenOptions],
     ) -> ResultT:
         """Run, and return the result. `run` is the same method.
 
@@ -197,45 +225,20 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
             ValueNotStorable: an input cannot be stored.
             RunStoreUnavailable: the store fails, after retries. The record that it has so far is kept.
         """
-        labels = labels_of(tags, tenant)
-        request = RunRequest(
-            inputs,
-            deps,
-            tracer,
-            context,
-            listener_of(on_event),
-            run_id=run_id,
-            labels=labels,
-            reserve=reserve,
-            limits=limits_of(budget),
-            watching=Watching.of(progress, on_progress),
-        )
-        return await self._begin(request, store, on_existing, WhenBusy(on_busy, busy_timeout))
+        return await self._beginning(inputs, deps, tracer, **options)(None)
 
     run = execute
     execute_sync: Opens[DepsT, InputT, ResultT] = blocking_twin(execute, of=_KIND)
     run_sync: Opens[DepsT, InputT, ResultT] = blocking_twin(run, of=_KIND, name="run")
 
     @opening
+    @takes_options(_beginning)
     def execute_stream(
         self,
         inputs: InputT = None,  # type: ignore[assignment]  # as PydanticAI has it for deps
         deps: DepsT = None,  # type: ignore[assignment]
         tracer: Tracer | None = None,
-        *,
-        context: MutableMapping[str, Any] | None = None,
-        run_id: str | None = None,
-        store: RunStoreLike | None = None,
-        tags: Collection[str] = (),
-        tenant: str | None = None,
-        on_existing: OnExisting = "fail",
-        on_busy: OnBusy = "reject",
-        busy_timeout: Duration = 60.0,
-        reserve: Reserve | None = None,
-        budget: BudgetLike | None = None,
-        on_event: OnEvent | None = None,
-        progress: ShowProgress = False,
-        on_progress: OnProgress | None = None,
+        **options: Unpack[OpenOptions],
     ) -> RunStream[ResultT]:
         """Run, and iterate the events of the run. `stream` is the same method.
 
@@ -249,35 +252,21 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
 
         Leaving the iteration early cancels the run. Errors of the run are raised at the end of the iteration.
         """
-        labels = labels_of(tags, tenant)
-        request = RunRequest(
-            inputs,
-            deps,
-            tracer,
-            context,
-            listener_of(on_event),
-            run_id=run_id,
-            labels=labels,
-            reserve=reserve,
-            limits=limits_of(budget),
-            watching=Watching.of(progress, on_progress),
-        )
-        busy = WhenBusy(on_busy, busy_timeout)
-        return RunStream(lambda listener: self._begin(request.heard_by(listener), store, on_existing, busy))
+        return RunStream(self._beginning(inputs, deps, tracer, **options))
 
     stream = execute_stream
 
     # --- going on ---
 
-    @resuming
-    async def resume(
+    def _resumption(
         self,
         run_id: str,
+        deps: DepsT | None,
+        also: AlsoOnRecord | None = None,
         *,
         inputs: Mapping[str, Any] | None = None,
         answers: Mapping[str, Any] | None = None,
         store: RunStoreLike | None = None,
-        deps: DepsT = None,  # type: ignore[assignment]
         tracer: Tracer | None = None,
         context: MutableMapping[str, Any] | None = None,
         force: bool = False,
@@ -289,6 +278,34 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
         on_event: OnEvent | None = None,
         progress: ShowProgress = False,
         on_progress: OnProgress | None = None,
+    ) -> Callable[[Listener | None], Awaitable[ResultT]]:
+        """Return the function that resumes a run with these options, and tells a listener of its events.
+
+        It puts `also` on record: by default, the answers.
+        """
+        request = RunRequest(
+            inputs,
+            deps,
+            tracer,
+            context,
+            listener_of(on_event),
+            run_id=run_id,
+            reserve=reserve,
+            limits=limits_of(budget),
+            watching=Watching.of(progress, on_progress),
+            on_changed=on_changed,
+        )
+        also, busy = also or self._answers(answers), WhenBusy(on_busy, busy_timeout)
+        return lambda listener: self._resume(request.heard_by(listener), store, busy, force=force, also=also)
+
+    @resuming
+    @takes_options(_resumption)
+    async def resume(
+        self,
+        run_id: str,
+        *,
+        deps: DepsT = None,  # type: ignore[assignment]
+        **options: Unpack[ResumeOptions],
     ) -> ResultT:
         """Resume a run that was interrupted, has failed, was cancelled, or is paused.
 
@@ -334,64 +351,24 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
             RunFromNewerVersion: a later version of FastroAI has written the record.
             RunFromOlderVersion: an earlier version of FastroAI has written the record.
         """
-        request = RunRequest(
-            inputs,
-            deps,
-            tracer,
-            context,
-            listener_of(on_event),
-            run_id=run_id,
-            reserve=reserve,
-            limits=limits_of(budget),
-            watching=Watching.of(progress, on_progress),
-            on_changed=on_changed,
-        )
-        busy = WhenBusy(on_busy, busy_timeout)
-        return await self._resume(request, store, busy, force=force, also=self._answers(answers))
+        return await self._resumption(run_id, deps, **options)(None)
 
     resume_sync: Resumes[DepsT, ResultT] = blocking_twin(resume, of=_KIND)
 
     @resuming
+    @takes_options(_resumption)
     def resume_stream(
         self,
         run_id: str,
         *,
-        inputs: Mapping[str, Any] | None = None,
-        answers: Mapping[str, Any] | None = None,
-        store: RunStoreLike | None = None,
         deps: DepsT = None,  # type: ignore[assignment]
-        tracer: Tracer | None = None,
-        context: MutableMapping[str, Any] | None = None,
-        force: bool = False,
-        on_changed: OnChanged | None = None,
-        on_busy: OnBusy = "reject",
-        busy_timeout: Duration = 60.0,
-        reserve: Reserve | None = None,
-        budget: BudgetLike | None = None,
-        on_event: OnEvent | None = None,
-        progress: ShowProgress = False,
-        on_progress: OnProgress | None = None,
+        **options: Unpack[ResumeOptions],
     ) -> RunStream[ResultT]:
         """Resume a run, as `resume` does, and iterate the events of its rest.
 
         Events of steps that finished before are not repeated: `follow` has the facts of the whole run.
         """
-        request = RunRequest(
-            inputs,
-            deps,
-            tracer,
-            context,
-            listener_of(on_event),
-            run_id=run_id,
-            reserve=reserve,
-            limits=limits_of(budget),
-            watching=Watching.of(progress, on_progress),
-            on_changed=on_changed,
-        )
-        also, busy = self._answers(answers), WhenBusy(on_busy, busy_timeout)
-        return RunStream(
-            lambda listener: self._resume(request.heard_by(listener), store, busy, force=force, also=also)
-        )
+        return RunStream(self._resumption(run_id, deps, **options))
 
     @forking
     async def fork(

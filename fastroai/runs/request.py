@@ -71,7 +71,7 @@ class RunRequest(Generic[DepsT]):
         """Return the request with an opening, and with the inputs of that opening."""
         return replace(self, inputs=opening.inputs, opening=opening)
 
-    def heard_by(self, listener: Listener) -> RunRequest[DepsT]:
+    def heard_by(self, listener: Listener | None) -> RunRequest[DepsT]:
         """Return the request with another listener to its events, beside the one that it has."""
         return replace(self, listener=both(self.listener, listener))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, Generic, Literal, Never, Self, TypeAlias, cast, overload
@@ -12,23 +12,20 @@ from typing import Any, Final, Generic, Literal, Never, Self, TypeAlias, cast, o
 from typing_extensions import TypeVar, Unpack
 
 from fastroai.errors import ConfigurationError
+from fastroai.keyword_options import takes_options
 from fastroai.records import Duration, in_seconds
 from fastroai.runs.signatures import (
     DepsFor,
     DepsT,
     LookOptions,
-    OnError,
     ResultT,
     ServeOptions,
     WakeOptions,
 )
 from fastroai.runs.taking_up.termination import catching_termination, end_by
 from fastroai.runs.taking_up.waking import AT_ONCE, Lookout, TakeUp, Waking
-from fastroai.runtime.events import OnEvent
-from fastroai.runtime.options import check_count, check_seconds
-from fastroai.store.record.declarations import OnChanged
+from fastroai.runtime.options import check_seconds
 from fastroai.store.run_store import RunStoreLike
-from fastroai.tracing import Tracer
 
 D = TypeVar("D")
 
@@ -36,6 +33,8 @@ EVERY: Final = 5.0
 """Seconds between two looks of a service."""
 GRACE: Final = 20.0
 """Seconds for which a service that ends lets steps finish: less than Kubernetes waits before it kills."""
+
+_DEFAULTS: Final = {"every": EVERY, "graceful_timeout": GRACE, "max_concurrency": AT_ONCE}
 
 Which: TypeAlias = Literal["interrupted", "due"]
 """The runs that are taken up: those whose processes died or let go of them, or those that can go on."""
@@ -62,16 +61,9 @@ class TakesUpRuns(ABC, Generic[DepsT, ResultT]):
     async def recover(
         self, *, deps_for: DepsFor[DepsT], **options: Unpack[WakeOptions]
     ) -> Mapping[str, ResultT | Exception]: ...
+    @takes_options(WakeOptions, defaults=_DEFAULTS)
     async def recover(
-        self,
-        *,
-        deps_for: DepsFor[DepsT] | None = None,
-        store: RunStoreLike | None = None,
-        tracer: Tracer | None = None,
-        context: MutableMapping[str, Any] | None = None,
-        on_changed: OnChanged | None = None,
-        on_event: OnEvent | None = None,
-        max_concurrency: int = AT_ONCE,
+        self, *, deps_for: DepsFor[DepsT] | None = None, **options: Unpack[WakeOptions]
     ) -> Mapping[str, ResultT | Exception]:
         """Resume the runs whose processes died or let go of them, wait for their ends, and return these.
 
@@ -98,8 +90,8 @@ class TakesUpRuns(ABC, Generic[DepsT, ResultT]):
         Returns:
             The result of each run by run id, or the exception that `resume` or `deps_for` raised.
         """
-        how = TakeUp(deps_for, store, tracer, context, on_event, on_changed)
-        return await self._waking("interrupted", how).once(max_concurrency)
+        how = TakeUp(deps_for=deps_for, **options)
+        return await self._waking("interrupted", how).once(how.max_concurrency)
 
     @overload
     async def recover_every(
@@ -113,18 +105,13 @@ class TakesUpRuns(ABC, Generic[DepsT, ResultT]):
     async def recover_every(
         self, seconds: Duration, *, deps_for: DepsFor[DepsT], **options: Unpack[LookOptions]
     ) -> Never: ...
+    @takes_options(LookOptions, defaults=_DEFAULTS)
     async def recover_every(
         self,
         seconds: Duration,
         *,
         deps_for: DepsFor[DepsT] | None = None,
-        store: RunStoreLike | None = None,
-        tracer: Tracer | None = None,
-        context: MutableMapping[str, Any] | None = None,
-        on_changed: OnChanged | None = None,
-        on_event: OnEvent | None = None,
-        on_error: OnError | None = None,
-        max_concurrency: int = AT_ONCE,
+        **options: Unpack[LookOptions],
     ) -> Never:
         """Look every `seconds` for runs whose processes died, and resume them as `recover` does.
 
@@ -148,8 +135,7 @@ class TakesUpRuns(ABC, Generic[DepsT, ResultT]):
                 run has not gone on. It is called once for each text of the exception. It may be async.
             max_concurrency: As in `recover`.
         """
-        how = TakeUp(deps_for, store, tracer, context, on_event, on_changed)
-        await self._look_every(seconds, "interrupted", how, max_concurrency, on_error)
+        await self._look_every(seconds, "interrupted", TakeUp(deps_for=deps_for, **options))
 
     # --- paused runs that can go on ---
 
@@ -161,16 +147,9 @@ class TakesUpRuns(ABC, Generic[DepsT, ResultT]):
     async def wake(
         self, *, deps_for: DepsFor[DepsT], **options: Unpack[WakeOptions]
     ) -> Mapping[str, ResultT | Exception]: ...
+    @takes_options(WakeOptions, defaults=_DEFAULTS)
     async def wake(
-        self,
-        *,
-        deps_for: DepsFor[DepsT] | None = None,
-        store: RunStoreLike | None = None,
-        tracer: Tracer | None = None,
-        context: MutableMapping[str, Any] | None = None,
-        on_changed: OnChanged | None = None,
-        on_event: OnEvent | None = None,
-        max_concurrency: int = AT_ONCE,
+        self, *, deps_for: DepsFor[DepsT] | None = None, **options: Unpack[WakeOptions]
     ) -> Mapping[str, ResultT | Exception]:
         """Resume the paused runs that can go on, wait until they end or pause again, and return the outcomes.
 
@@ -191,8 +170,8 @@ class TakesUpRuns(ABC, Generic[DepsT, ResultT]):
         Returns:
             The result of each run by run id, or the exception that `resume` or `deps_for` raised.
         """
-        how = TakeUp(deps_for, store, tracer, context, on_event, on_changed)
-        return await self._waking("due", how).once(max_concurrency)
+        how = TakeUp(deps_for=deps_for, **options)
+        return await self._waking("due", how).once(how.max_concurrency)
 
     @overload
     async def wake_every(
@@ -206,18 +185,13 @@ class TakesUpRuns(ABC, Generic[DepsT, ResultT]):
     async def wake_every(
         self, seconds: Duration, *, deps_for: DepsFor[DepsT], **options: Unpack[LookOptions]
     ) -> Never: ...
+    @takes_options(LookOptions, defaults=_DEFAULTS)
     async def wake_every(
         self,
         seconds: Duration,
         *,
         deps_for: DepsFor[DepsT] | None = None,
-        store: RunStoreLike | None = None,
-        tracer: Tracer | None = None,
-        context: MutableMapping[str, Any] | None = None,
-        on_changed: OnChanged | None = None,
-        on_event: OnEvent | None = None,
-        on_error: OnError | None = None,
-        max_concurrency: int = AT_ONCE,
+        **options: Unpack[LookOptions],
     ) -> Never:
         """Look every `seconds` for paused runs that can go on, and resume them as `wake` does.
 
@@ -236,8 +210,7 @@ class TakesUpRuns(ABC, Generic[DepsT, ResultT]):
             on_error: As in `recover_every`.
             max_concurrency: As in `recover`.
         """
-        how = TakeUp(deps_for, store, tracer, context, on_event, on_changed)
-        await self._look_every(seconds, "due", how, max_concurrency, on_error)
+        await self._look_every(seconds, "due", TakeUp(deps_for=deps_for, **options))
 
     # --- both, until the process ends ---
 
@@ -247,19 +220,9 @@ class TakesUpRuns(ABC, Generic[DepsT, ResultT]):
     ) -> Never: ...
     @overload
     async def serve(self, *, deps_for: DepsFor[DepsT], **options: Unpack[ServeOptions]) -> Never: ...
+    @takes_options(ServeOptions, defaults=_DEFAULTS)
     async def serve(
-        self,
-        *,
-        every: Duration = EVERY,
-        deps_for: DepsFor[DepsT] | None = None,
-        store: RunStoreLike | None = None,
-        tracer: Tracer | None = None,
-        context: MutableMapping[str, Any] | None = None,
-        on_changed: OnChanged | None = None,
-        on_event: OnEvent | None = None,
-        on_error: OnError | None = None,
-        max_concurrency: int = AT_ONCE,
-        graceful_timeout: Duration = GRACE,
+        self, *, deps_for: DepsFor[DepsT] | None = None, **options: Unpack[ServeOptions]
     ) -> Never:
         """Recover and wake runs, again and again, until the process ends, and hand them over then.
 
@@ -281,31 +244,16 @@ class TakesUpRuns(ABC, Generic[DepsT, ResultT]):
             graceful_timeout: Seconds for which steps that are running may finish at the end.
         """
         service = cast("Callable[..., Service]", Service)  # the overloads above ask for `deps_for`
-        await service(
-            self,
-            every=every,
-            deps_for=deps_for,
-            store=store,
-            tracer=tracer,
-            context=context,
-            on_changed=on_changed,
-            on_event=on_event,
-            on_error=on_error,
-            max_concurrency=max_concurrency,
-            graceful_timeout=graceful_timeout,
-        ).serve()
+        await service(self, deps_for=deps_for, **options).serve()
 
     async def _look_every(
         self,
         seconds: Duration,
         which: Which,
         how: TakeUp[DepsT],
-        max_concurrency: int,
-        on_error: OnError | None,
     ) -> Never:
         check_seconds("seconds", seconds, zero=True)
-        check_count("max_concurrency", max_concurrency, least=1, required=True)
-        await Lookout([self._waking(which, how)], max_concurrency, on_error).every(in_seconds(seconds))
+        await Lookout([self._waking(which, how)], how).every(in_seconds(seconds))
 
 
 class Service:
@@ -340,19 +288,14 @@ class Service:
     def __init__(
         self, *doors: TakesUpRuns[D, Any], deps_for: DepsFor[D], **options: Unpack[ServeOptions]
     ) -> None: ...
+    @takes_options(LookOptions, defaults=_DEFAULTS)
     def __init__(
         self,
         *doors: TakesUpRuns[Any, Any],
         every: Duration = EVERY,
         deps_for: DepsFor[Any] | None = None,
-        store: RunStoreLike | None = None,
-        tracer: Tracer | None = None,
-        context: MutableMapping[str, Any] | None = None,
-        on_changed: OnChanged | None = None,
-        on_event: OnEvent | None = None,
-        on_error: OnError | None = None,
-        max_concurrency: int = AT_ONCE,
         graceful_timeout: Duration = GRACE,
+        **options: Unpack[LookOptions],
     ) -> None:
         """Make a service of pipelines and graphs, which `serve` or `async with` begins.
 
@@ -375,7 +318,7 @@ class Service:
         """
         check_seconds("every", every, zero=True)
         check_seconds("graceful_timeout", graceful_timeout, zero=True)
-        check_count("max_concurrency", max_concurrency, least=1, required=True)
+        how: TakeUp[Any] = TakeUp(deps_for=deps_for, **options)
         expected = "pipelines, graphs, routers, flows, and workflows with `bind`"
         if not doors:
             raise ConfigurationError("doors", doors, expected)
@@ -384,10 +327,9 @@ class Service:
                 raise ConfigurationError("doors", door, expected)
         self._doors, self._every = doors, in_seconds(every)
         self._graceful_timeout = in_seconds(graceful_timeout)
-        how = TakeUp(deps_for, store, tracer, context, on_event, on_changed)
         kinds: tuple[Which, ...] = ("interrupted", "due")
         wakings = [door._waking(kind, how) for kind in kinds for door in doors]
-        self._lookout = partial(Lookout, wakings, max_concurrency, on_error)
+        self._lookout = partial(Lookout, wakings, how)
         self._serving: Lookout | None = None
 
     async def serve(self) -> Never:

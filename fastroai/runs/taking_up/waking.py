@@ -37,18 +37,21 @@ _Run: TypeAlias = tuple[str | None, str]
 logger = logging.getLogger("fastroai.runs")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TakeUp(Generic[DepsT]):
     """What the caller says of the runs to be taken up."""
 
-    deps_for: DepsFor[DepsT] | None
-    store: RunStoreLike | None
-    tracer: Tracer | None
-    context: MutableMapping[str, Any] | None
-    on_event: OnEvent | None
+    deps_for: DepsFor[DepsT] | None = None
+    store: RunStoreLike | None = None
+    tracer: Tracer | None = None
+    context: MutableMapping[str, Any] | None = None
     on_changed: OnChanged | None = None
+    on_event: OnEvent | None = None
+    on_error: OnError | None = None
+    max_concurrency: int = AT_ONCE
 
     def __post_init__(self) -> None:
+        check_count("max_concurrency", self.max_concurrency, least=1, required=True)
         if self.on_changed is not None:
             check_on_changed(self.on_changed)
 
@@ -79,7 +82,6 @@ class Waking(Generic[DepsT, ResultT]):
 
     async def once(self, max_concurrency: int) -> Mapping[str, ResultT | Exception]:
         """Take up the runs that are found now. Return their results or exceptions when all have ended."""
-        check_count("max_concurrency", max_concurrency, least=1, required=True)
         outcomes, places = dict[str, ResultT | Exception](), asyncio.Semaphore(max_concurrency)
         found = await self.find()  # not in the group, so that an error of the store is raised as it is
         async with asyncio.TaskGroup() as group:
@@ -109,11 +111,9 @@ class Lookout:
     It never waits for a run before it looks again. An error ends the run that has it, and nothing else.
     """
 
-    def __init__(
-        self, wakings: Sequence[Waking[Any, Any]], max_concurrency: int, on_error: OnError | None
-    ) -> None:
-        self._wakings, self._on_error = wakings, on_error
-        self._places = asyncio.Semaphore(max_concurrency)
+    def __init__(self, wakings: Sequence[Waking[Any, Any]], how: TakeUp[Any]) -> None:
+        self._wakings, self._on_error = wakings, how.on_error
+        self._places = asyncio.Semaphore(how.max_concurrency)
         self._going: dict[_Run, asyncio.Task[None]] = {}
         """Runs that go on, or that wait for their turn."""
         self._told: dict[_Run, str] = {}
