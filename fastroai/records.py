@@ -407,19 +407,16 @@ class Usage:
         return usage
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentCallUsage:
-    """One run of an agent, by itself: agents that its tools call are calls of their own."""
+class SumsOfUsage:
+    """The sums in the `usage` of something, such as a response or a run, as attributes of its own."""
 
-    agent: str
-    """The name of the agent."""
-    records: tuple[RequestRecord, ...] = ()
-    """Its requests, and what its tools have bought, in the order in which they ended."""
+    __slots__ = ()
+    if TYPE_CHECKING:  # else a dataclass would take the property for the default of its field
 
-    @property
-    def usage(self) -> Usage:
-        """The sums over `records`."""
-        return Usage.of(list(self.records))
+        @property
+        def usage(self) -> Usage | SumsOfUsage:
+            """The sums."""
+            ...
 
     @property
     def cost_usd(self) -> Decimal:
@@ -427,14 +424,19 @@ class AgentCallUsage:
         return self.usage.cost_usd
 
     @property
-    def cost_microcents(self) -> int:
-        """`cost_usd` in microcents, rounded once, half to even."""
-        return self.usage.cost_microcents
-
-    @property
     def cost_complete(self) -> bool:
         """Whether `cost_usd` is the whole cost: no request is unpriced or unmeasured."""
         return self.usage.cost_complete
+
+    @property
+    def cost_microcents(self) -> int:
+        """`cost_usd` in microcents ($1 = 1,000,000), rounded once, half to even."""
+        return self.usage.cost_microcents
+
+    @property
+    def cost_dollars(self) -> float:
+        """`cost_usd` as a float, for display."""
+        return self.usage.cost_dollars
 
     @property
     def input_tokens(self) -> int:
@@ -452,9 +454,69 @@ class AgentCallUsage:
         return self.usage.total_tokens
 
     @property
+    def cache_read_tokens(self) -> int:
+        """Input tokens read from the provider's cache."""
+        return self.usage.cache_read_tokens
+
+    @property
+    def cache_write_tokens(self) -> int:
+        """Input tokens written to the provider's cache."""
+        return self.usage.cache_write_tokens
+
+    @property
+    def input_audio_tokens(self) -> int:
+        """Audio tokens sent."""
+        return self.usage.input_audio_tokens
+
+    @property
+    def output_audio_tokens(self) -> int:
+        """Audio tokens received."""
+        return self.usage.output_audio_tokens
+
+    @property
+    def cache_audio_read_tokens(self) -> int:
+        """Audio tokens read from the provider's cache."""
+        return self.usage.cache_audio_read_tokens
+
+    @property
+    def reasoning_tokens(self) -> int:
+        """Reasoning tokens, if the provider reports them."""
+        return self.usage.reasoning_tokens
+
+    @property
     def request_count(self) -> int:
         """Number of requests that were sent and not refused."""
         return self.usage.request_count
+
+    @property
+    def failed_requests(self) -> int:
+        """Number of requests that ended unbilled: refused by the provider, or never sent."""
+        return self.usage.failed_requests
+
+    @property
+    def unpriced_requests(self) -> int:
+        """Number of requests to models without a known price."""
+        return self.usage.unpriced_requests
+
+    @property
+    def unmeasured_requests(self) -> int:
+        """Number of requests that were sent and whose usage never came."""
+        return self.usage.unmeasured_requests
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentCallUsage(SumsOfUsage):
+    """One run of an agent, by itself: agents that its tools call are calls of their own."""
+
+    agent: str
+    """The name of the agent."""
+    records: tuple[RequestRecord, ...] = ()
+    """Its requests, and what its tools have bought, in the order in which they ended."""
+
+    @property
+    def usage(self) -> Usage:
+        """The sums over `records`."""
+        return Usage.of(list(self.records))
 
     @property
     def tool_call_count(self) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Generic
 
 from pydantic import BaseModel
@@ -14,7 +13,7 @@ from pydantic_ai.run import AgentRunResult
 from pydantic_core import to_json
 
 from fastroai.other_names import other_names
-from fastroai.records import AgentCallUsage, RequestRecord, ToolCall, Usage, dump
+from fastroai.records import AgentCallUsage, RequestRecord, SumsOfUsage, ToolCall, Usage, dump
 from fastroai.tracing import TraceSpan
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     }
 )
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChatResponse(Generic[OutputDataT]):
+class ChatResponse(SumsOfUsage, Generic[OutputDataT]):
     """The response of one agent call.
 
         response = await agent.run("What is the capital of France?")
@@ -45,7 +44,7 @@ class ChatResponse(Generic[OutputDataT]):
     model: str
     """The model that gave the final answer."""
     provider: str
-    usage: Usage
+    usage: Usage  # pyright: ignore[reportIncompatibleMethodOverride]
     """Usage of this call: of every request, also those of agents that its tools call."""
     records: tuple[RequestRecord, ...]
     """Every request of this call, in the order in which they ended."""
@@ -142,61 +141,6 @@ class ChatResponse(Generic[OutputDataT]):
         return not any(record.is_doubtful for record in self.records)
 
     @property
-    def input_tokens(self) -> int:
-        """Tokens sent, cached ones included."""
-        return self.usage.input_tokens
-
-    @property
-    def output_tokens(self) -> int:
-        """Tokens received, reasoning included."""
-        return self.usage.output_tokens
-
-    @property
-    def total_tokens(self) -> int:
-        """Input and output tokens together."""
-        return self.usage.total_tokens
-
-    @property
-    def cache_read_tokens(self) -> int:
-        """Input tokens read from the provider's cache."""
-        return self.usage.cache_read_tokens
-
-    @property
-    def cache_write_tokens(self) -> int:
-        """Input tokens written to the provider's cache."""
-        return self.usage.cache_write_tokens
-
-    @property
-    def input_audio_tokens(self) -> int:
-        """Audio tokens sent."""
-        return self.usage.input_audio_tokens
-
-    @property
-    def output_audio_tokens(self) -> int:
-        """Audio tokens received."""
-        return self.usage.output_audio_tokens
-
-    @property
-    def cache_audio_read_tokens(self) -> int:
-        """Audio tokens read from the provider's cache."""
-        return self.usage.cache_audio_read_tokens
-
-    @property
-    def reasoning_tokens(self) -> int:
-        """Reasoning tokens, if the provider reports them."""
-        return self.usage.reasoning_tokens
-
-    @property
-    def request_count(self) -> int:
-        """Number of requests that were sent and not refused."""
-        return self.usage.request_count
-
-    @property
-    def failed_requests(self) -> int:
-        """Number of requests that ended unbilled: refused by the provider, or never sent."""
-        return self.usage.failed_requests
-
-    @property
     def tool_call_count(self) -> int:
         """Number of calls of function tools that the model asked for."""
         return len(self.tool_calls)
@@ -205,36 +149,6 @@ class ChatResponse(Generic[OutputDataT]):
     def total_tool_call_count(self) -> int:
         """Number of those calls, and of the calls that agents in its tools asked for."""
         return sum(call.tool_call_count for call in self.agent_calls)
-
-    @property
-    def cost_usd(self) -> Decimal:
-        """Exact known cost, in US dollars."""
-        return self.usage.cost_usd
-
-    @property
-    def cost_complete(self) -> bool:
-        """Whether `cost_usd` is the whole cost: every request was priced and measured."""
-        return self.usage.cost_complete
-
-    @property
-    def cost_microcents(self) -> int:
-        """`cost_usd` in microcents ($1 = 1,000,000), rounded once, half to even."""
-        return self.usage.cost_microcents
-
-    @property
-    def cost_dollars(self) -> float:
-        """`cost_usd` as a float, for display."""
-        return self.usage.cost_dollars
-
-    @property
-    def unpriced_requests(self) -> int:
-        """Number of requests whose model has no known price."""
-        return self.usage.unpriced_requests
-
-    @property
-    def unmeasured_requests(self) -> int:
-        """Number of requests that were sent and whose usage never arrived."""
-        return self.usage.unmeasured_requests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass
-from decimal import Decimal
 from functools import cached_property
 from typing import Any, Protocol, Self, TypeVar
 
-from fastroai.records import AgentCallUsage, RequestRecord, Usage
+from fastroai.records import AgentCallUsage, RequestRecord, SumsOfUsage, Usage
 from fastroai.runtime import Scope
 from fastroai.steps import StepUsage
 from fastroai.store.reading.trace import RunTrace
@@ -64,25 +63,10 @@ class IsShown(HasUsage, Protocol):
         ...
 
 
-class RunCost:
+class RunCost(SumsOfUsage):
     """The cost of a result, which is that of its `usage`: a result is an account, as a response is."""
 
     __slots__ = ()
-
-    @property
-    def cost_usd(self: HasUsage) -> Decimal:
-        """Exact known cost, in US dollars."""
-        return self.usage.cost_usd
-
-    @property
-    def cost_complete(self: HasUsage) -> bool:
-        """Whether `cost_usd` is the whole cost: no request is unpriced or unmeasured."""
-        return self.usage.cost_complete
-
-    @property
-    def failed_requests(self: HasUsage) -> int:
-        """Number of requests that ended unbilled: refused by the provider, or never sent."""
-        return self.usage.failed_requests
 
     def _repr_mimebundle_(self: IsShown, include: object = None, exclude: object = None) -> dict[str, str]:
         from fastroai.store.reading.run_pages import result_page
@@ -90,7 +74,7 @@ class RunCost:
         return result_page(self.trace.for_pages(), self.status, self.output, self.reason, self.usage.total)
 
 
-class RunUsage:
+class RunUsage(SumsOfUsage):
     """The usage of a whole run."""
 
     def __init__(self, scope: Scope) -> None:
@@ -175,34 +159,14 @@ class RunUsage:
         return UsageReport.of(self._records)
 
     @property
-    def total(self) -> Usage:
+    def usage(self) -> Usage:
         """The usage of the whole run, as one sum."""
         return self._usage
 
     @property
-    def cost_usd(self) -> Decimal:
-        """Exact known cost, in US dollars."""
-        return self._usage.cost_usd
-
-    @property
-    def cost_microcents(self) -> int:
-        """`cost_usd` in microcents ($1 = 1,000,000), rounded once, half to even."""
-        return self._usage.cost_microcents
-
-    @property
-    def cost_dollars(self) -> float:
-        """`cost_usd` as a float, for display."""
-        return self._usage.cost_dollars
-
-    @property
-    def cost_complete(self) -> bool:
-        """Whether `cost_usd` is the whole cost: no request is unpriced or unmeasured."""
-        return self._usage.cost_complete
-
-    @property
-    def total_tokens(self) -> int:
-        """Input and output tokens together."""
-        return self._usage.total_tokens
+    def total(self) -> Usage:
+        """The same as `usage`."""
+        return self._usage
 
     @property
     def total_input_tokens(self) -> int:
@@ -240,16 +204,6 @@ class RunUsage:
         return self._usage.reasoning_tokens
 
     @property
-    def request_count(self) -> int:
-        """Number of requests that were sent and not refused."""
-        return self._usage.request_count
-
-    @property
-    def failed_requests(self) -> int:
-        """Number of requests that ended unbilled: refused by the provider, or never sent."""
-        return self._usage.failed_requests
-
-    @property
     def agent_calls(self) -> tuple[AgentCallUsage, ...]:
         """The agent runs, at any depth, each by itself, in the order of their starts."""
         return self._agent_calls
@@ -268,16 +222,6 @@ class RunUsage:
     def span(self) -> TraceSpan | None:
         """The span of the run, where a tracer made one. Of a run in several processes, that of the last."""
         return self._span
-
-    @property
-    def unpriced_requests(self) -> int:
-        """Number of requests to models without a known price."""
-        return self._usage.unpriced_requests
-
-    @property
-    def unmeasured_requests(self) -> int:
-        """Number of requests that were sent and whose usage never came."""
-        return self._usage.unmeasured_requests
 
 
 KeyT = TypeVar("KeyT")

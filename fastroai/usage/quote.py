@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 from fastroai.errors import ConfigurationError
-from fastroai.records import EXACT, exact_sum, usd_to_microcents
+from fastroai.records import EXACT, exact_sum
 from fastroai.usage.money import Amount, exact_decimal, exact_dollars, format_cost, whole_number
 
 if TYPE_CHECKING:
@@ -105,23 +105,6 @@ class Quote:
             or summed,
             parts=dict(parts),
         )
-
-    # --- the same in microcents ---
-
-    @property
-    def lower_microcents(self) -> int:
-        """`lower_usd` in microcents ($1 = 1,000,000), rounded once, half to even."""
-        return usd_to_microcents(self.lower_usd)
-
-    @property
-    def expected_microcents(self) -> int:
-        """`expected_usd` in microcents, rounded once, half to even."""
-        return usd_to_microcents(self.expected_usd)
-
-    @property
-    def upper_microcents(self) -> int | None:
-        """`upper_usd` in microcents, rounded once, half to even; `None` where nothing bounds it."""
-        return None if self.upper_usd is None else usd_to_microcents(self.upper_usd)
 
     # --- arithmetic ---
 

@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Final, Literal, Protocol, runtime_checkable
 
-from fastroai.records import usd_to_microcents
 from fastroai.usage.shared.spend_amounts import spend_units, spend_usd
 
 KEEP: Final = timedelta(days=90)
@@ -143,26 +142,6 @@ class SpendStatus:
         """US dollars that are neither spent nor reserved; 0 if the limit is exceeded."""
         committed = spend_units(self.spent_usd, "cost") + spend_units(self.reserved_usd, "cost")
         return spend_usd(max(0, spend_units(self.limit_usd, "limit") - committed))
-
-    @property
-    def limit_microcents(self) -> int:
-        """The limit in microcents, rounded once, half to even, like the amounts below."""
-        return usd_to_microcents(self.limit_usd)
-
-    @property
-    def spent_microcents(self) -> int:
-        """The spent amount in microcents."""
-        return usd_to_microcents(self.spent_usd)
-
-    @property
-    def reserved_microcents(self) -> int:
-        """The reserved amount in microcents."""
-        return usd_to_microcents(self.reserved_usd)
-
-    @property
-    def remaining_microcents(self) -> int:
-        """The remaining amount in microcents."""
-        return usd_to_microcents(self.remaining_usd)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@ from fastroai import (
 )
 from fastroai.errors import ConfigurationError
 from fastroai.pipelines import BudgetWarning
+from fastroai.records import usd_to_microcents
 from fastroai.store import MemorySpendStore, SQLiteSpendStore
 from fastroai.usage import SpendBook, SpendStore
 
@@ -63,7 +64,7 @@ async def answers(asking: Callable[[], Awaitable[object]], times: int) -> int:
 
 
 async def spent(limit: SpendLimit, tenant: str | None = None) -> int:
-    return (await limit.status(tenant=tenant)).spent_microcents
+    return usd_to_microcents((await limit.status(tenant=tenant)).spent_usd)
 
 
 async def test_a_plan_holds_for_its_customer_and_a_changed_one_from_the_next_request_on(
@@ -161,7 +162,7 @@ async def test_each_tag_and_each_tenant_of_a_tag_can_have_an_account(store: Spen
     assert await answers(lambda: agent.run("?", tags=["b"], tenant="acme"), 4) == 2
     with pytest.raises(SpendLimitExceeded):
         await agent.run("?", tags=["a", "b"], tenant="initech")
-    keys = {status.key: status.spent_microcents for status in await SpendBook(store).list()}
+    keys = {status.key: usd_to_microcents(status.spent_usd) for status in await SpendBook(store).list()}
     assert {key: cost for key, cost in keys.items() if cost} == {
         "tag:a": 100,
         "tag:a/tenant:acme": 100,

@@ -33,6 +33,7 @@ from fastroai import (
     step,
 )
 from fastroai.pipelines import BudgetRefused, BudgetWaiting
+from fastroai.records import usd_to_microcents
 from fastroai.runtime import BudgetScope
 from fastroai.store import MemoryRunStore, SQLiteSpendStore
 from fastroai.testing import ModelServer
@@ -78,7 +79,7 @@ def left(scope: BudgetScope) -> int | None:
 
 async def spent_and_reserved(limit: SpendLimit) -> tuple[int, int]:
     status = await limit.status()
-    return status.spent_microcents, status.reserved_microcents
+    return usd_to_microcents(status.spent_usd), usd_to_microcents(status.reserved_usd)
 
 
 async def thirteen(pipeline: Pipeline[Any, Any, str]) -> list[BaseException]:

@@ -36,6 +36,7 @@ from fastroai import (
 )
 from fastroai.errors import ConfigurationError, SpendStoreUnavailable
 from fastroai.pipelines import BudgetWaiting, BudgetWarning
+from fastroai.records import usd_to_microcents
 from fastroai.store import MemorySpendStore, SQLiteSpendStore
 from fastroai.testing import Fault, ModelServer, Reply
 from fastroai.usage import SpendAccount, SpendBalance, SpendBook, SpendClaim, SpendVerdict
@@ -118,7 +119,7 @@ def tenant_of(deps: Deps) -> str:
 async def spent_and_reserved(limit: SpendLimit, deps: Deps | None = None) -> tuple[int, int]:
     """Microcents."""
     status = await limit.status(deps)
-    return status.spent_microcents, status.reserved_microcents
+    return usd_to_microcents(status.spent_usd), usd_to_microcents(status.reserved_usd)
 
 
 async def run_or_none(agent: FastroAgent[Any, str], limit: SpendLimit) -> str | None:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from itertools import count
 from pathlib import Path
 from typing import Any, Literal
@@ -138,7 +139,7 @@ async def test_a_run_that_meets_its_limit_pauses_and_goes_on_in_the_next_window(
     assert (await RunHistory(world.runs).summary("r")).due_at == MIDNIGHT
     assert (await door.get_state("r", store=world.runs)).waits_until == MIDNIGHT
     status = await world.limit().status()
-    assert (status.spent_microcents, status.reserved_microcents) == (100, 0), "nothing is reserved meanwhile"
+    assert (status.spent_usd, status.reserved_usd) == (Decimal("0.0001"), 0), "nothing is reserved meanwhile"
     world.now = MIDNIGHT - timedelta(seconds=1)
     assert await door.wake(store=world.runs) == {}
     world.now = MIDNIGHT
@@ -699,7 +700,7 @@ async def test_of_two_limits_one_lets_the_run_wait_and_the_other_fails_it(world:
         await woken(door, world)
     assert caught.value.key == "strict"
     status = await patient.status()
-    assert (status.spent_microcents, status.reserved_microcents) == (0, 0)
+    assert (status.spent_usd, status.reserved_usd) == (0, 0)
 
 
 async def test_a_step_under_a_crossed_limit_waits_before_it_begins(world: World) -> None:
@@ -783,7 +784,7 @@ async def test_a_process_that_dies_at_any_write_of_a_waiting_run_loses_and_repea
         assert all(times <= 2 for times in world.sent.values())
         assert result.trace.replay(door) is None
         status = await world.limit().status()
-        assert status.reserved_microcents == 0
+        assert status.reserved_usd == 0
         await world.aclose()
         if not has_died:
             assert world.sent == {"first": 1, "second": 1}

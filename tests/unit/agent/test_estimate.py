@@ -56,7 +56,7 @@ from fastroai.agent.quotes.learned import MODELS_REMEMBERED, REMEMBERED, PastCal
 from fastroai.agent.quotes.probe import first_request
 from fastroai.calls.call import AgentCall
 from fastroai.errors import RunningLoopError
-from fastroai.records import Usage
+from fastroai.records import Usage, usd_to_microcents
 from fastroai.runtime import Scope
 from fastroai.usage import ModelFallback, Quote, request_bound
 from fastroai.usage.bounding.bounds import prepare_bound
@@ -223,7 +223,7 @@ async def test_agents_that_instructions_call_are_refused_and_make_the_cost_unkno
 
     agent = once(instructions=instructions)
     assert "calls a model" in await reasons(agent)
-    assert (await agent.estimate("hi", cost_budget=500)).upper_microcents == 500
+    assert (await agent.estimate("hi", cost_budget=500)).upper_usd == Decimal("0.0005")
     assert asked == []
 
 
@@ -559,7 +559,7 @@ async def test_what_is_expected_is_the_mean_of_the_last_calls() -> None:
     quote = await agent.estimate("a")
     assert quote.expected_reasons[0].startswith("the mean of the last 2 calls: 1 x 200 input and 7")
     # 200 tokens of input on average; this call has about 1
-    assert quote.expected_microcents == 200 + 7 - 200 + 1
+    assert usd_to_microcents(quote.expected_usd) == 200 + 7 - 200 + 1
     assert quote.expected_reasons[1] == "with an input of about 1 tokens instead"
 
 
@@ -567,9 +567,9 @@ async def test_a_longer_prompt_is_expected_to_cost_more() -> None:
     agent = metered_answers(lambda: 100)
     await agent.run("a")
     short, long = await agent.estimate("a" * 400), await agent.estimate("a" * 4_000)
-    assert short.expected_microcents == 107
+    assert usd_to_microcents(short.expected_usd) == 107
     assert len(short.expected_reasons) == 1
-    assert long.expected_microcents == 107 + 900
+    assert usd_to_microcents(long.expected_usd) == 107 + 900
 
 
 def metered_answers(input_tokens: Callable[[], int], **options: Any) -> FastroAgent[Any, str]:
@@ -612,7 +612,7 @@ async def test_agents_that_tools_call_are_part_of_what_is_expected() -> None:
     )
     await agent.run("?")
     quote = await agent.estimate("?")
-    assert quote.expected_microcents == 5_030 + 2 * (quote_input(quote) - 10)
+    assert usd_to_microcents(quote.expected_usd) == 5_030 + 2 * (quote_input(quote) - 10)
     assert "the last call: 2 x 10 input" in quote.expected_reasons[0]
 
 

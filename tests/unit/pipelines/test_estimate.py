@@ -114,7 +114,7 @@ async def test_what_was_learned_of_an_agent_is_expected_where_the_prompt_is_not_
     steps = {"first": agent.as_step("hello"), "then": agent.as_step(lambda ctx: ctx.get_dependency("first"))}
     pipeline: Pipeline[Any, Any, str] = Pipeline("p", steps, {"then": ["first"]})
     await pipeline.execute()
-    assert (await pipeline.estimate()).parts["then"].expected_microcents == 300
+    assert (await pipeline.estimate()).parts["then"].expected_usd == Decimal("0.0003")
 
 
 async def test_mistakes_in_a_prompt_are_found_before_anything_is_paid() -> None:
@@ -171,7 +171,7 @@ async def test_an_agent_that_cannot_estimate_is_arbitrary_code() -> None:
 async def test_a_step_of_code_leaves_a_pipeline_without_limit() -> None:
     quote = await Pipeline("p", {"ask": AGENT.as_step("hello"), "code": code}, output_step="ask").estimate()
     assert quote.upper_usd is None
-    assert quote.upper_microcents is None
+    assert quote.upper_usd is None
     assert quote.upper_reasons == (
         "step 'code': arbitrary code, which may call models; give it a budget, or an estimate() of its own",
     )
@@ -192,7 +192,7 @@ async def test_the_budget_of_a_pipeline_bounds_it_all() -> None:
         "p", {"code": code}, config=PipelineConfig(cost_budget=5_000)
     )
     quote = await pipeline.estimate()
-    assert quote.upper_microcents == 5_000
+    assert quote.upper_usd == Decimal("0.005")
     assert quote.upper_reasons[0] == "its budget stops it at $0.005"
     lenient = PipelineConfig(budget=Budget(usd="0.005", on_unbounded="allow"))
     assert (await Pipeline("p", {"code": code}, config=lenient).estimate()).upper_usd is None
@@ -242,14 +242,14 @@ async def test_after_some_runs_their_mean_is_expected_where_code_is_not_known() 
     assert (await pipeline.estimate()).expected_usd == 0
     await pipeline.execute()
     quote = await pipeline.estimate()
-    assert (quote.expected_microcents, quote.expected_reasons) == (
-        200,
+    assert (quote.expected_usd, quote.expected_reasons) == (
+        Decimal("0.0002"),
         ("the last run, as nothing is known of 'spends'",),
     )
     await pipeline.execute()
     quote = await pipeline.estimate()
-    assert (quote.expected_microcents, quote.expected_reasons) == (
-        300,
+    assert (quote.expected_usd, quote.expected_reasons) == (
+        Decimal("0.0003"),
         ("the mean of the last 2 runs, as nothing is known of 'spends'",),
     )
 

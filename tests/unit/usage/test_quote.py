@@ -99,12 +99,6 @@ def quote(lower: str, expected: str, upper: str | None, name: str = "") -> Quote
     )
 
 
-def test_a_quote_is_also_in_microcents() -> None:
-    made = quote("0.0000015", "0.000002", "1.5")
-    assert (made.lower_microcents, made.expected_microcents, made.upper_microcents) == (2, 2, 1_500_000)
-    assert quote("0", "0", None).upper_microcents is None
-
-
 @pytest.mark.parametrize(
     "amounts", [("2", "1", "3"), ("1", "3", "2"), ("-1", "0", "1"), ("0", "1", "NaN"), ("0", "0", "Infinity")]
 )
