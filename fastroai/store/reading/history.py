@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from itertools import compress
@@ -115,28 +115,9 @@ class RunSummary:
     def of(cls, found: FoundHeader) -> RunSummary:
         """Return a run as its header describes it, at the time when the header was read."""
         header = found.header
-        return cls(
-            run_id=header.run_id,
-            pipeline=header.pipeline,
-            status=found.state,
-            started_at=header.started_at,
-            updated_at=header.updated_at,
-            requests=header.requests,
-            failed_requests=header.failed_requests,
-            cost_usd=header.cost_usd,
-            cost_complete=header.cost_complete,
-            quality=header.quality,
-            owner=header.owner,
-            lease_until=header.lease_until,
-            error=header.error,
-            forked_from=header.forked_from,
-            tags=header.tags,
-            tenant=header.tenant,
-            due_at=header.due_at,
-            input_tokens=header.input_tokens,
-            output_tokens=header.output_tokens,
-            queue=None if header.routing is None else header.routing.queue,
-        )
+        as_recorded = {name: getattr(header, name) for name in _OF_HEADER}
+        queue = None if header.routing is None else header.routing.queue
+        return cls(**as_recorded, status=found.state, queue=queue)
 
     @property
     def duration(self) -> timedelta | None:
@@ -144,6 +125,10 @@ class RunSummary:
         if self.started_at is None or self.updated_at is None:
             return None
         return max(self.updated_at - self.started_at, timedelta(0))
+
+
+_OF_HEADER: Final = tuple(one.name for one in fields(RunSummary) if one.name not in ("status", "queue"))
+"""What a summary says of a run in the words of its header."""
 
 
 class RunHistory:

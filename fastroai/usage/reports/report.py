@@ -86,16 +86,7 @@ class UsageReport:
     @property
     def groups(self) -> Mapping[str, Mapping[str, UsageRow]]:
         """All rows but the total, by the name of their group: `step`, `agent`, ..., `outcome`."""
-        return {
-            "step": self.by_step,
-            "agent": self.by_agent,
-            "model": self.by_model,
-            "tool": self.by_tool,
-            "variant": self.by_variant,
-            "tenant": self.by_tenant,
-            "tag": self.by_tag,
-            "outcome": self.by_outcome,
-        }
+        return {name.removeprefix("by_"): getattr(self, name) for name in self.__slots__ if name[:3] == "by_"}
 
     @property
     def cost_usd(self) -> Decimal:

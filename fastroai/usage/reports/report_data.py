@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+from dataclasses import fields
 from decimal import Decimal
 from typing import Final
 
@@ -48,24 +49,13 @@ def as_csv(report: Rows) -> str:
 
 
 def _data(row: UsageRow) -> dict[str, _Value]:
-    return {
-        "name": row.name,
-        "request_count": row.request_count,
-        "failed_requests": row.failed_requests,
-        "input_tokens": row.input_tokens,
-        "output_tokens": row.output_tokens,
-        "cache_read_tokens": row.cache_read_tokens,
-        "cache_write_tokens": row.cache_write_tokens,
-        "cost_usd": _exact(row.cost_usd),
-        "cost_complete": row.cost_complete,
-        "unpriced_requests": row.unpriced_requests,
-        "unpriced_units": ", ".join(row.unpriced_units),
-        "unmeasured_requests": row.unmeasured_requests,
-        "uncertain_usd": _exact(row.uncertain_usd),
-        "unbounded_requests": row.unbounded_requests,
-        "committed_usd": _exact(row.committed_usd),
-        "share": row.share,
-    }
+    data: dict[str, _Value] = {}
+    for column in fields(row):
+        value = getattr(row, column.name)
+        data[column.name] = _exact(value) if isinstance(value, Decimal) else value
+        if column.name == "cost_usd":
+            data["cost_complete"] = row.cost_complete
+    return data | {"unpriced_units": ", ".join(row.unpriced_units)}
 
 
 def _exact(amount: Decimal) -> str:

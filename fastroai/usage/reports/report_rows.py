@@ -62,23 +62,9 @@ class UsageRow:
     @classmethod
     def of(cls, name: str, usage: Usage, total: Usage) -> UsageRow:
         """Return the row for a sum of requests, with its share of the `total`."""
-        return cls(
-            name=name,
-            request_count=usage.request_count,
-            failed_requests=usage.failed_requests,
-            input_tokens=usage.input_tokens,
-            output_tokens=usage.output_tokens,
-            cache_read_tokens=usage.cache_read_tokens,
-            cache_write_tokens=usage.cache_write_tokens,
-            cost_usd=usage.cost_usd,
-            unpriced_requests=usage.unpriced_requests,
-            unpriced_units=usage.unpriced_units,
-            unmeasured_requests=usage.unmeasured_requests,
-            uncertain_usd=usage.uncertain_usd,
-            unbounded_requests=usage.unbounded_requests,
-            committed_usd=usage.committed_usd,
-            share=float(Fraction(usage.cost_usd) / Fraction(total.cost_usd)) if total.cost_usd else None,
-        )
+        share = float(Fraction(usage.cost_usd) / Fraction(total.cost_usd)) if total.cost_usd else None
+        sums = {sum_of: getattr(usage, sum_of) for sum_of in cls.__slots__ if sum_of not in ("name", "share")}
+        return cls(name=name, share=share, **sums)
 
 
 class Rows(Protocol):
