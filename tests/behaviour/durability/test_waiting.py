@@ -18,7 +18,7 @@ import pytest
 from pydantic import AfterValidator, BaseModel
 from support.faulty_store import FaultyStore, Write
 from support.patience import PATIENCE
-from support.run_stores import KINDS, run_stores
+from support.run_stores import run_stores
 
 from fastroai import (
     Edge,
@@ -48,7 +48,7 @@ from fastroai.store.record.headers import log_key, mail_key, read_header
 LONG = 3600.0
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=("memory", "sqlite"))
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
     with run_stores(request.param, request, tmp_path) as open_store:
         opened = open_store()

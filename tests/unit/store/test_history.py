@@ -61,13 +61,6 @@ async def idle(ctx: StepContext) -> None:
 # --- reading ---
 
 
-async def test_runs_are_listed_newest_first(store: MemoryRunStore) -> None:
-    for days, run_id in ((3, "old"), (1, "new"), (2, "middle")):
-        await at(days, run_id).end().write(store)
-    assert await ids(RunHistory(store)) == ["new", "middle", "old"]
-    assert await ids(RunHistory(store), limit=2) == ["new", "middle"]
-
-
 async def test_runs_are_listed_by_status_and_pipeline(store: MemoryRunStore) -> None:
     await at(1, "one").end().write(store)
     await at(2, "two").end("failed", failure()).write(store)
@@ -258,12 +251,6 @@ async def keys(store: MemoryRunStore) -> list[str]:
     return [found.key for found in await store.list("")]
 
 
-async def test_a_deleted_run_leaves_nothing(store: MemoryRunStore) -> None:
-    await support_desk().write(store)
-    await RunHistory(store).delete("r1")
-    assert await keys(store) == []
-
-
 async def test_a_run_that_a_process_has_is_deleted_by_force_alone(store: MemoryRunStore) -> None:
     owner = await write_running(store, "r1")
     with pytest.raises(RunInProgress):
@@ -274,51 +261,12 @@ async def test_a_run_that_a_process_has_is_deleted_by_force_alone(store: MemoryR
     release_owner(owner)
 
 
-async def test_an_interrupted_run_can_be_deleted(store: MemoryRunStore) -> None:
-    release_owner(await write_running(store, "r1"))
-    await RunHistory(store).delete("r1")
-    assert await keys(store) == []
-
-
 async def test_a_run_that_cannot_be_read_is_deleted_by_force_alone(store: MemoryRunStore) -> None:
     await store.compare_and_set(header_key("bad"), b"{", revision=0)
     with pytest.raises(RunCorrupt):
         await RunHistory(store).delete("bad")
     await RunHistory(store).delete("bad", force=True)
     assert await keys(store) == []
-
-
-class Failing(MemoryRunStore):
-    """Cannot be reached from a certain delete on."""
-
-    deletes = 0
-
-    async def delete(self, key: str) -> None:
-        if not self.deletes:
-            raise RunStoreUnavailable("memory", "gone")
-        self.deletes -= 1
-        await super().delete(key)
-
-
-@pytest.mark.parametrize("done", [0, 1])
-async def test_a_deletion_that_is_cut_off_leaves_the_run_as_it_was_or_no_run(done: int) -> None:
-    store = Failing(clock=lambda: NOW)
-    log = support_desk()
-    header = await log.write(store)
-    history = RunHistory(store)
-    store.deletes = done
-    with pytest.raises(RunStoreUnavailable):
-        await history.delete("r1")
-    if done:
-        assert await history.list() == ()
-        with pytest.raises(RunNotFound):
-            await history.trace("r1")
-    else:
-        assert await history.header("r1") == header
-        assert await history.trace("r1") == log.trace
-    store.deletes = 20
-    assert await history.purge(timedelta(0)) == (() if done else ("r1",))
-    assert await keys(store) == [], "a purge removes what was left"
 
 
 class Rivalled(MemoryRunStore):
@@ -498,10 +446,3 @@ async def test_a_purge_leaves_the_log_of_a_run_that_begins_meanwhile(store: Memo
     await store.delete(header_key("left"))
     assert await RunHistory(store).purge(timedelta(0), status="failed") == ()
     assert await keys(store) == kept
-
-
-async def test_a_trace_can_be_asked_of_a_real_store(tmp_path: Path) -> None:
-    store = SQLiteRunStore(tmp_path / "runs.db")
-    await support_desk().write(store)
-    assert (await store.trace("r1")).status == "finished"
-    await store.aclose()

@@ -12,7 +12,13 @@ from fastroai.errors import RunCorrupt
 from fastroai.runtime import RetriesUsed
 from fastroai.runtime.facts import (
     AnyFact,
+    Fact,
+    OnceDone,
+    OnceFailed,
+    OnceStarted,
+    Part,
     RequestEnded,
+    RunStarted,
     StepFailed,
     StepFinished,
     StepRetried,
@@ -129,6 +135,31 @@ def test_the_time_that_a_run_has_taken_is_that_of_its_parts() -> None:
     assert recorded(log).seconds == 7
     copied = replace(log.entries[2], timestamp=log.entries[0].timestamp - 86_400)
     assert Memo("r", [log.entries[0], copied]).seconds == 0, "of a fork, from another run"
+
+
+# --- what an effect finds of itself ---
+
+ONCE = OnceStarted(place="a", name="pay")
+
+
+def memo(*entries: Fact) -> Memo:
+    return Memo("r", [RunStarted(part=Part("r", "p", ("p",))), *entries])
+
+
+def test_each_end_is_taken_once_and_only_those_since_the_last_beginning() -> None:
+    first, second = (OnceDone(place="a", name="pay", result=number) for number in (1, 2))
+    known = memo(first, second)
+    assert [known.take(ONCE.about) for _ in range(3)] == [first, second, None]
+    failed = OnceFailed(place="a", name="pay")
+    known = memo(ONCE, failed, ONCE, first)
+    assert [known.take(ONCE.about) for _ in range(2)] == [first, None]
+    assert memo(ONCE, failed).take(ONCE.about) is failed
+
+
+def test_a_beginning_without_an_end_was_interrupted() -> None:
+    failed = OnceFailed(place="a", name="pay")
+    assert memo(ONCE, failed, ONCE).take(ONCE.about) is ONCE
+    assert memo(ONCE).take(("once", "a", "other")) is None
 
 
 # --- what is no log ---

@@ -3,7 +3,6 @@
 import os
 import sqlite3
 import stat
-import threading
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -52,24 +51,6 @@ def rows(path: Path, table: str) -> int:
         return int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
     finally:
         connection.close()
-
-
-async def test_what_is_counted_survives_its_process(path: Path) -> None:
-    store = SQLiteSpendStore(path)
-    await store.reserve(claim("a", 3))
-    await store.settle(claim("a", 3), Decimal("0.123456789012345678"))
-    await store.aclose()
-    again = SQLiteSpendStore(str(path))
-    assert (await again.balance(account())).spent_usd == Decimal("0.123456789012345678")
-    await again.aclose()
-
-
-async def test_asking_for_the_balance_of_an_unknown_account_keeps_nothing(path: Path) -> None:
-    store = SQLiteSpendStore(path)
-    await store.balance(account("day"))
-    await store.settle(claim("a"), Decimal(1))
-    assert rows(path, "run_key") == 0
-    await store.aclose()
 
 
 def beside(path: Path) -> list[Path]:
@@ -127,20 +108,6 @@ async def test_runs_and_spending_can_share_a_file_that_is_marked_as_one_of_fastr
     assert [found.key for found in await SQLiteRunStore(path).list("")] == ["a", "spend:total:acme"]
 
 
-async def test_a_locked_file_is_an_unavailable_store(path: Path) -> None:
-    store, hasty = SQLiteSpendStore(path), SQLiteSpendStore(path, timeout=0.2)
-    await store.reserve(claim("a"))
-    other = sqlite3.connect(path, isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(SpendStoreUnavailable, match=LOCKED) as caught:
-        await hasty.settle(claim("a"), Decimal(1))
-    await hasty.aclose()
-    assert str(path) in caught.value.store
-    other.close()
-    assert (await store.settle(claim("a"), Decimal(1))).spent_usd == 1
-    await store.aclose()
-
-
 async def test_a_file_that_stays_locked_while_it_is_opened_is_an_unavailable_store(path: Path) -> None:
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
@@ -152,49 +119,6 @@ async def test_a_file_that_stays_locked_while_it_is_opened_is_an_unavailable_sto
     store = SQLiteSpendStore(path)
     assert (await store.reserve(claim("a"))).granted
     await store.aclose()
-
-
-async def test_a_file_that_is_gone_while_it_is_open_is_an_unavailable_store(path: Path) -> None:
-    store = SQLiteSpendStore(path)
-    await store.reserve(claim("a", 3))
-    os.unlink(path)
-    with pytest.raises(SpendStoreUnavailable, match="its file was removed after it was opened"):
-        await store.reserve(claim("b", 3))
-    await store.aclose()
-    await store.reserve(claim("b", 3))
-    assert rows(path, "run_value") == 1, "once it was closed, it opens what is there"
-    await store.aclose()
-
-
-async def test_who_finds_the_file_locked_waits(path: Path) -> None:
-    store = SQLiteSpendStore(path, timeout=20)
-    await store.reserve(claim("a"))
-    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-    other.execute("BEGIN IMMEDIATE")
-    threading.Timer(0.05, other.close).start()
-    assert (await store.settle(claim("a"), Decimal(1))).spent_usd == 1
-    await store.aclose()
-
-
-@pytest.fixture
-def corrupt_path(path: Path) -> Path:
-    path.write_bytes(b"this is no database" * 100)
-    return path
-
-
-async def test_a_corrupt_file_is_an_unavailable_store(corrupt_path: Path) -> None:
-    store = SQLiteSpendStore(corrupt_path)
-    with pytest.raises(SpendStoreUnavailable, match="file is not a database") as caught:
-        await store.reserve(claim("a"))
-    assert isinstance(caught.value.__cause__, sqlite3.DatabaseError)
-    with pytest.raises(SpendStoreUnavailable):
-        await store.balance(account())
-
-
-async def test_a_folder_that_is_not_there_is_an_unavailable_store(tmp_path: Path) -> None:
-    store = SQLiteSpendStore(tmp_path / "missing" / "spend.db")
-    with pytest.raises(SpendStoreUnavailable, match="unable to open database file"):
-        await store.reserve(claim("a"))
 
 
 @pytest.mark.parametrize("path", ["", ":memory:"])

@@ -106,14 +106,6 @@ def test_sums_stand_under_names_that_no_backend_adds_to_the_requests() -> None:
     }
 
 
-def test_spans_are_named_by_the_conventions() -> None:
-    assert names.run_span("pipeline", "p") == "pipeline p"
-    assert names.step_span("s") == "step s"
-    assert names.agent_span("a") == "invoke_agent a"
-    assert names.agent_span(None) == "invoke_agent"
-    assert names.request_span("gpt-5-mini") == "chat gpt-5-mini"
-
-
 def test_what_is_not_given_is_left_out() -> None:
     assert names.run_attributes("pipeline", name="p", run_id="r") == {
         "fastroai.pipeline.name": "p",
