@@ -44,6 +44,7 @@ ACTS = st.lists(
     | st.tuples(st.just("set"), st.just(""), st.just(Decimal(0)), JUMPS)
     | st.tuples(st.just("bury"), IDS, st.just(Decimal(0)), st.just(0))
     | st.tuples(st.sampled_from(["limit", "reset"]), st.just(""), AMOUNTS, st.just(0)),
+    min_size=12,
     max_size=40,
 )
 
@@ -346,7 +347,7 @@ class Run:
 def test_every_store_keeps_the_rules(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     kept = make_kept(kind, request, tmp_path)
 
-    @settings(max_examples=examples(50 if kind == "memory" else 25))
+    @settings(max_examples=examples(300 if kind == "memory" else 15))
     @given(window=st.sampled_from(["hour", "month", "total"]), acts=ACTS)
     def check(window: Window, acts: list[Act]) -> None:
         asyncio.run(Run(kept, window).perform(acts))

@@ -10,10 +10,8 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from pydantic_ai import Agent, ModelHTTPError
+from pydantic_ai import Agent
 from pydantic_ai.capabilities import BatchModelRequests
-from pydantic_ai.direct import model_request_batch
-from pydantic_ai.exceptions import ModelAPIError
 from pydantic_ai.messages import ModelMessage, ModelRequest
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.models.batch import BatchRequest, EncodedBatchRequest
@@ -37,7 +35,7 @@ from fastroai import (
     step,
 )
 from fastroai.agent import Metered
-from fastroai.errors import RequestBudgetExceeded, RunNotFound, UnmeteredRequestError
+from fastroai.errors import RunNotFound, UnmeteredRequestError
 from fastroai.runtime import Scope
 from fastroai.runtime.facts import (
     RequestInBatch,
@@ -114,25 +112,6 @@ async def test_the_same_question_in_two_batches_is_charged_twice() -> None:
     assert scope.spending.usage.cost_usd == provider.billed_usd
 
 
-async def test_a_streamed_run_in_a_batch_is_charged_alike() -> None:
-    provider = JobProvider()
-    agent = batching_agent(provider)
-    async with run_around() as scope, agent.run_stream("?") as stream:
-        text = "".join([chunk.content async for chunk in stream if chunk.content])
-    assert text == "answer"
-    assert scope.spending.usage.cost_usd == provider.billed_usd > 0
-    assert [record.outcome for record in scope.spending.records] == ["settled"]
-
-
-async def test_plain_agents_with_a_meter_are_charged_alike() -> None:
-    provider = JobProvider()
-    agent = Agent(provider.model(), capabilities=[Metered(), batching()])
-    async with run_around() as scope:
-        await asyncio.gather(*(agent.run(f"question {number}") for number in range(5)))
-        assert scope.spending.usage.cost_usd == provider.billed_usd > 0
-    assert scope.spending.usage.request_count == len(provider.ledger) == 5
-
-
 async def test_a_model_for_tests_batches_in_memory_and_costs_nothing() -> None:
     agent = FastroAgent(TestModel(custom_output_text="hi"), capabilities=[batching()])
     async with run_around() as scope:
@@ -142,26 +121,6 @@ async def test_a_model_for_tests_batches_in_memory_and_costs_nothing() -> None:
 
 
 # --- budgets ---
-
-
-async def test_a_budget_of_requests_holds_in_a_batch() -> None:
-    provider = JobProvider()
-    async with budget_scope(Budget(requests=3)) as scope:
-        outcomes = await ask(batching_agent(provider), 20)
-    assert answers(outcomes) == len(provider.ledger) == scope.usage.request_count == 3
-    assert sum(isinstance(outcome, RequestBudgetExceeded) for outcome in outcomes) == 17
-
-
-async def test_a_budget_of_money_holds_in_a_batch() -> None:
-    provider = JobProvider(output_tokens=100)
-    async with budget_scope(Budget(usd="0.0003")) as scope:
-        outcomes = await ask(batching_agent(provider), 20)
-    assert 0 < answers(outcomes) <= len(provider.ledger) < 20
-    assert scope.usage.request_count == len(provider.ledger)
-    assert scope.usage.cost_usd == provider.billed_usd <= Decimal("0.0003")
-    assert all(
-        isinstance(outcome, CostBudgetExceeded) for outcome in outcomes if isinstance(outcome, Exception)
-    )
 
 
 async def test_a_spend_limit_holds_in_a_batch_and_has_what_was_billed() -> None:
@@ -186,26 +145,6 @@ async def test_a_request_without_max_tokens_is_lowered_before_it_joins_a_batch()
 # --- ends that bring no answer ---
 
 
-async def test_a_batch_that_is_refused_costs_nothing() -> None:
-    provider = JobProvider(refuse_batches=429)
-    async with budget_scope(Budget(requests=3)) as scope:
-        outcomes = await ask(batching_agent(provider), 3)
-        assert scope.remaining.requests == 3
-    assert all(isinstance(outcome, ModelHTTPError) for outcome in outcomes)
-    assert (scope.usage.request_count, scope.usage.failed_requests) == (0, 3)
-
-
-@pytest.mark.parametrize("outcome", ["expired", "400", "500"])
-async def test_a_request_that_the_provider_did_not_run_costs_nothing(outcome: str) -> None:
-    provider = JobProvider(outcome=lambda body: outcome if "question 0" in str(body) else "succeeded")
-    async with budget_scope(Budget(requests=2)) as scope:
-        failed, _ = await ask(batching_agent(provider), 2)
-    assert isinstance(failed, ModelAPIError)
-    assert (scope.usage.request_count, scope.usage.failed_requests) == (1, 1)
-    assert scope.usage.cost_usd == provider.billed_usd
-    assert scope.usage.cost_complete
-
-
 async def test_a_request_that_is_put_into_another_batch_is_counted_once_where_it_ran_once() -> None:
     tries = iter(["500", "expired", "succeeded"])
     provider = JobProvider(outcome=lambda body: next(tries))
@@ -214,15 +153,6 @@ async def test_a_request_that_is_put_into_another_batch_is_counted_once_where_it
     assert len(provider.batches) == 3
     assert (scope.usage.request_count, scope.usage.failed_requests) == (1, 2)
     assert scope.usage.cost_usd == provider.billed_usd
-
-
-async def test_a_result_that_is_missing_counts_at_its_bound_when_the_request_is_sent_again() -> None:
-    provider = JobProvider()
-    provider.lose_results = 1
-    async with budget_scope(Budget(requests=2)) as scope:
-        await batching_agent(provider, capabilities=[batching(max_resubmissions=1)]).run("?")
-    assert [record.outcome for record in scope.records] == ["unmeasured", "settled"]
-    assert scope.usage.committed_usd >= provider.billed_usd
 
 
 async def test_a_run_that_is_cancelled_in_line_for_a_batch_costs_nothing_and_makes_room() -> None:
@@ -242,20 +172,6 @@ async def test_a_run_that_is_cancelled_in_line_for_a_batch_costs_nothing_and_mak
     assert second.result().output == "answer"
     assert [record.outcome for record in scope.records] == ["released", "settled"]
     assert len(provider.ledger) == 1
-
-
-async def test_a_run_that_is_cancelled_after_its_batch_was_sent_is_charged_its_bound() -> None:
-    provider = JobProvider(held=asyncio.Event())
-    async with budget_scope(Budget(usd="0.01")) as scope:
-        run = asyncio.create_task(batching_agent(provider).run("?"))
-        while not provider.ledger:
-            await asyncio.sleep(0.001)
-        run.cancel()
-        await asyncio.wait([run])
-        assert [record.outcome for record in scope.records] == ["unmeasured"]
-    assert scope.usage.cost_usd == 0
-    assert scope.usage.committed_usd >= provider.billed_usd > 0
-    assert not scope.usage.cost_complete
 
 
 async def test_a_plain_run_that_is_cancelled_makes_room_before_the_step_around_it_ends() -> None:
@@ -299,19 +215,6 @@ async def test_a_batch_of_another_run_is_collected_outside_of_runs_only() -> Non
         await agent.run(message_history=history)
     assert refused.value.usage.request_count == 0
     assert (await first.run(message_history=history)).output == "answer"
-
-
-async def test_batches_of_the_users_own_are_refused_in_a_scope_and_free_outside() -> None:
-    provider = JobProvider()
-    model = Metered().get_wrapper_model(provider.model())
-    assert model is not None
-    request = BatchRequest(custom_id="mine", messages=[ModelRequest.user_text_prompt("?")])
-    async with run_around() as scope:
-        with pytest.raises(UnmeteredRequestError, match="BatchModelRequests"):
-            await model_request_batch(model, [request], poll_interval=SOON, max_poll_interval=SOON)
-    assert scope.spending.records == []
-    assert provider.ledger == []
-    assert len(await model_request_batch(model, [request], poll_interval=SOON, max_poll_interval=SOON)) == 1
 
 
 async def test_a_batch_that_was_made_outside_of_runs_passes_beside_those_of_runs() -> None:
