@@ -79,8 +79,8 @@ def _with_options(
     *parameters, _ = signature.parameters.values()
     if inspect.isfunction(options):
         written_out = inspect.signature(options).parameters.values()
-        named = [one for one in written_out if one.kind is inspect.Parameter.KEYWORD_ONLY]
-        return signature.replace(parameters=[*parameters, *named])
+        keyword_only = [each for each in written_out if each.kind is inspect.Parameter.KEYWORD_ONLY]
+        return signature.replace(parameters=[*parameters, *keyword_only])
     for name, kind in options.__annotations__.items():
         annotation = kind.__forward_arg__ if isinstance(kind, ForwardRef) else kind
         parameters.append(

@@ -452,8 +452,8 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
             MessageRejected: the run cannot receive the message.
             RunNotFound: the store has no such run.
         """
-        found = needed_store(store, self.config.store)
-        await send_message(run_id, name, value, store=found, codec=self.config.codec)
+        run_store = needed_store(store, self.config.store)
+        await send_message(run_id, name, value, store=run_store, codec=self.config.codec)
 
     send_sync = blocking(send, of=_KIND)
 
@@ -634,11 +634,11 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
         if not self._heed(run_id, signal):
             await asyncio.sleep(0)  # let the task of a run begin that was started just now
             if not self._heed(run_id, signal):
-                found = store_of(store, self.config.store)
-                if found is None:
+                run_store = store_of(store, self.config.store)
+                if run_store is None:
                     raise RunNotFound(run_id, None)
-                if not await signal_elsewhere(found, run_id, signal):
-                    await cancel_halted(found, run_id, self.config.codec)
+                if not await signal_elsewhere(run_store, run_id, signal):
+                    await cancel_halted(run_store, run_id, self.config.codec)
 
 
 def _is_due(found: FoundHeader) -> bool:

@@ -216,15 +216,15 @@ class RunHistory:
         """
         check_page(limit)
         place = None if after is None else Cursor.of(query, after).place
-        found = list[tuple[FoundRun, RunSummary]]()
-        async for one in self._found(query, after=place, at_once=limit + 1):
-            found.append(one)
-            if len(found) > limit:
+        runs = list[tuple[FoundRun, RunSummary]]()
+        async for run in self._found(query, after=place, at_once=limit + 1):
+            runs.append(run)
+            if len(runs) > limit:
                 break
-        is_last = len(found) <= limit
+        is_last = len(runs) <= limit
         return Page(
-            items=tuple(run for _, run in found[:limit]),
-            next=None if is_last else Cursor(found[limit - 1][0].place).text(query),
+            items=tuple(summary for _, summary in runs[:limit]),
+            next=None if is_last else Cursor(runs[limit - 1][0].place).text(query),
         )
 
     async def count(self, query: RunQuery = EVERY_RUN) -> int:
@@ -505,17 +505,16 @@ class RunHistory:
     async def rebuild_indexes(self) -> None:
         """Rebuild the indexes from the headers of runs, for a store from which somebody has removed keys.
 
-        This reads every run. Runs can go on meanwhile. In SQLite and PostgreSQL, it also removes the entries
-        with which earlier versions of FastroAI found runs.
+        This reads every run. Runs can go on meanwhile.
         """
         own = indexes_runs(self._store)
         if own is not None:
             await own.index_anew()
-        else:
-            async for found in keys_with(self._store, header_key("")):
-                with suppress(*UNREADABLE):
-                    header = decode_header(found.key.removeprefix(header_key("")), found.value)
-                    await add_to_index(self._store, header)
+            return
+        async for found in keys_with(self._store, header_key("")):
+            with suppress(*UNREADABLE):
+                header = decode_header(found.key.removeprefix(header_key("")), found.value)
+                await add_to_index(self._store, header)
         before = await self._now() - _BEGINS_WITHIN
         async for found in keys_with(self._store, INDEX):
             entry = run_in_index(found.key)
@@ -523,8 +522,7 @@ class RunHistory:
                 held = await self._held(entry)
                 if held is None and entry.started_at < before:
                     await self._forget_remains(entry)
-                is_kept = own is None and held is not None and held.header.owner is not None
-                if own is not None or (held and not is_kept and found.key not in index_keys(held.header)):
+                if held and held.header.owner is None and found.key not in index_keys(held.header):
                     await self._store.delete(found.key)
 
     # --- reading ---

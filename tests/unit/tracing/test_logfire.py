@@ -1,4 +1,3 @@
-import asyncio
 import itertools
 import sys
 from collections.abc import Iterator
