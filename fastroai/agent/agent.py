@@ -42,9 +42,9 @@ from fastroai.agent.settings import merge_settings
 from fastroai.calls.call import AgentCall, Prompt
 from fastroai.calls.options import (
     CallOptions,
+    EstimateOptions,
     Instructions,
     PassedOptions,
-    RequestOptions,
     RunOptions,
     ToolOptions,
 )
@@ -504,7 +504,7 @@ class FastroAgent(MapsRows[OutputDataT], Generic[AgentDepsT, OutputDataT]):
 
     # --- estimates ---
 
-    @takes_options(RequestOptions, instead=_OTHER_OPTIONS)
+    @takes_options(EstimateOptions, instead=_OTHER_OPTIONS)
     async def estimate(
         self,
         user_prompt: Prompt = None,
@@ -512,10 +512,7 @@ class FastroAgent(MapsRows[OutputDataT], Generic[AgentDepsT, OutputDataT]):
         output_type: OutputSpec[Any] | None = None,
         message_history: Sequence[ModelMessage] | None = None,
         deps: AgentDepsT = None,  # type: ignore[assignment]  # as in PydanticAI
-        cost_budget: int | None = None,
-        budget: BudgetLike | None = None,
-        request_retries: int | None = None,
-        **options: Unpack[RequestOptions[AgentDepsT]],
+        **options: Unpack[EstimateOptions[AgentDepsT]],
     ) -> Quote:
         """Estimate the cost of `run`: at least, expected, at most, and why. Sends no request.
 
@@ -531,18 +528,9 @@ class FastroAgent(MapsRows[OutputDataT], Generic[AgentDepsT, OutputDataT]):
             UnknownModelError: the provider of the model cannot be told.
             pydantic_ai.exceptions.AgentRunError: as in PydanticAI, where the request cannot be prepared.
         """
-        call = _call(
-            user_prompt,
-            deps,
-            message_history,
-            None,
-            output_type,
-            cost_budget=cost_budget,
-            budget=budget,
-            request_retries=request_retries,
-            **options,
+        return await self.estimate_call(
+            _call(user_prompt, deps, message_history, None, output_type, **options)
         )
-        return await self.estimate_call(call)
 
     estimate_sync = blocking(estimate, of="agent")
 

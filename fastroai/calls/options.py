@@ -61,7 +61,7 @@ Workspace: TypeAlias = WorkspaceBackend | WorkspaceRef | Literal["new"] | None
 
 
 class RequestOptions(TypedDict, Generic[DepsT], total=False):
-    """The options of PydanticAI that shape the requests of a call; estimates take them, too."""
+    """The options of PydanticAI that shape the requests of a call."""
 
     model: Model | str | None
     instructions: Instructions[DepsT]
@@ -70,6 +70,14 @@ class RequestOptions(TypedDict, Generic[DepsT], total=False):
     retries: int | AgentRetries | None
     toolsets: Sequence[AbstractToolset[DepsT]] | None
     capabilities: Sequence[AgentCapability[DepsT]] | None
+
+
+class EstimateOptions(RequestOptions[DepsT], total=False):
+    """The keyword arguments of `FastroAgent.estimate`, which `FastroAgent.run` describes."""
+
+    cost_budget: int | None
+    budget: BudgetLike | None
+    request_retries: int | None
 
 
 class PassedOptions(RequestOptions[DepsT], total=False):

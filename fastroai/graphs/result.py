@@ -120,7 +120,7 @@ class GraphResult(RunCost, Generic[OutputT]):
     errors: Mapping[str, BaseException] = field(default_factory=dict)
     """Latest failure of each node that has failed, also of those whose failure was handled. A failure of an
     earlier process is a `RecordedError`."""
-    usage: GraphUsage
+    usage: GraphUsage  # pyright: ignore[reportIncompatibleMethodOverride]
     reason: str
     """Why the run ended in this way, for people."""
     reason_code: ReasonCode | None

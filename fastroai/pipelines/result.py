@@ -124,7 +124,7 @@ class PipelineResult(RunCost, Generic[OutputT]):
     step_outputs: Mapping[str, Any]
     """Outputs of all steps that finished, by step id. Of a run that was resumed, those of earlier processes
     are decoded when they are read, which raises `RunCorrupt` if their step declares another type now."""
-    usage: PipelineUsage
+    usage: PipelineUsage  # pyright: ignore[reportIncompatibleMethodOverride]
     status: RunStatus = "finished"
     """`"paused"`: a step waits for an answer, a message or a time; its conversation needs more from the
     user; or a pause was asked for. `"cancelled"`: somebody called `cancel`. `resume` goes on with either."""

@@ -67,7 +67,7 @@ class WorkflowResult(RunCost):
     """Violations of the last result of each step that failed, by path."""
     round: int = 0
     """Number of times that gates have sent the flow back."""
-    usage: WorkflowUsage
+    usage: WorkflowUsage  # pyright: ignore[reportIncompatibleMethodOverride]
     reason: str
     """Why the run ended, for people."""
     reason_code: ReasonCode | None
