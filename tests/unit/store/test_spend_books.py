@@ -85,6 +85,17 @@ async def test_windows_are_told_newest_first_with_what_each_has_spent_and_its_li
     assert before.resets_at <= now.now < now.resets_at
 
 
+async def test_an_account_whose_window_is_over_has_an_open_one_in_which_nothing_is_spent(
+    either: Kept,
+) -> None:
+    of = account("hour")
+    await spend(either.store, claim("a", 3, of=of))
+    await next_window(either, of)
+    now, before = await either.store.windows(of)
+    assert (now.is_open, now.spent_usd, now.limit_usd) == (True, 0, 10)
+    assert (before.is_open, before.spent_usd) == (False, 3)
+
+
 @pytest.mark.parametrize("window", ["day", "total"])
 async def test_to_look_changes_nothing_and_sees_leases_that_are_over(either: Kept, window: Window) -> None:
     of = account(window)
@@ -149,6 +160,54 @@ async def test_a_limit_that_is_raised_holds_for_all_claims_of_its_window(either:
     assert [each.limit_usd for each in await either.store.windows(of)] == [10, 20]
 
 
+async def test_a_limit_can_be_lowered_below_what_is_spent_and_then_admits_nothing(either: Kept) -> None:
+    await spend(either.store, claim("a", 6))
+    await either.store.reserve(claim("held", 3))
+    await either.store.adjust(account(), change(5))
+    assert not (await either.store.reserve(claim("b", "0.000000000000000001"))).granted
+    assert await either.store.mark_sent(claim("held", 3))
+    (now,) = await either.store.windows(account())
+    assert (now.limit_usd, now.spent_usd, now.reserved_usd, now.remaining_usd) == (5, 6, 3, 0)
+
+
+async def test_a_limit_can_be_given_back_to_the_code(either: Kept) -> None:
+    await spend(either.store, claim("a", 1))
+    await either.store.adjust(account(), change(2))
+    back = await either.store.adjust(account(), change(None, change_id="back"))
+    assert (back.from_usd, back.to_usd) == (2, 10)
+    assert (await either.store.balance(account())).limit_usd is None
+    assert (await either.store.reserve(claim("b", 9))).granted
+
+
+async def test_spending_that_is_reset_starts_from_zero_and_keeps_what_is_in_flight(either: Kept) -> None:
+    await spend(either.store, claim("a", 6))
+    assert (await either.store.reserve(claim("flying", 3))).granted
+    assert await either.store.mark_sent(claim("flying", 3))
+    made = await either.store.adjust(account(), change(changes="spent"))
+    assert (made.changes, made.from_usd, made.to_usd) == ("spent", 6, 0)
+    balance = await either.store.settle(claim("flying", 3), Decimal(2))
+    assert (balance.spent_usd, balance.reserved_usd) == (2, 0)
+    (now,) = await either.store.windows(account())
+    assert (now.spent_usd, now.adjustments) == (2, (made,))
+
+
+async def test_what_lapsed_before_a_reset_is_not_corrected_after_it(either: Kept) -> None:
+    assert (await either.store.reserve(claim("lost", 6))).granted
+    assert await either.store.mark_sent(claim("lost", 6))
+    either.pass_time(31)
+    assert (await either.store.balance(account())).spent_usd == 6
+    await either.store.adjust(account(), change(changes="spent"))
+    assert (await either.store.settle(claim("lost", 6), Decimal(1))).spent_usd == 0
+
+
+async def test_the_same_change_is_made_once(either: Kept) -> None:
+    await spend(either.store, claim("a", 6))
+    first = await either.store.adjust(account(), change(changes="spent"))
+    await spend(either.store, claim("b", 2))
+    assert await either.store.adjust(account(), change(changes="spent")) == first
+    assert (await either.store.balance(account())).spent_usd == 2
+
+
 async def test_an_unknown_account_is_not_changed(either: Kept) -> None:
     assert await either.store.adjust(account(), change(5)) is None
     assert await all_accounts(either.store) == []
@@ -183,15 +242,40 @@ async def test_each_share_is_told_once_by_whoever_settles_first_after_it_is_reac
         await other.aclose()  # type: ignore[attr-defined]
 
 
+async def test_settling_again_tells_the_same_shares(either: Kept) -> None:
+    wanted = claim("a", 8, warn_at=SHARES)
+    assert await spend(either.store, wanted) == (0.5, 0.8)
+    assert (await either.store.settle(wanted, Decimal(8))).reached == (0.5, 0.8)
+    assert (await either.store.settle(claim("b", warn_at=SHARES), Decimal(0))).reached == ()
+
+
 async def test_who_tells_nothing_leaves_the_share_to_others(either: Kept) -> None:
     assert await spend(either.store, claim("a", 9)) == ()
     assert await spend(either.store, claim("b", 0, warn_at=SHARES)) == (0.5, 0.8)
+
+
+async def test_each_window_tells_anew(either: Kept) -> None:
+    of = account("day")
+    assert await spend(either.store, claim("a", 5, of=of, warn_at=SHARES)) == (0.5,)
+    await next_window(either, of)
+    assert await spend(either.store, claim("b", 5, of=of, warn_at=SHARES)) == (0.5,)
 
 
 async def test_limits_of_different_amounts_tell_each_of_their_own(either: Kept) -> None:
     assert await spend(either.store, claim("a", 5, limit=10, warn_at=(0.5,))) == (0.5,)
     assert await spend(either.store, claim("b", 5, limit=20, warn_at=(0.5,))) == (0.5,)
     assert await spend(either.store, claim("c", 0, limit=20, warn_at=(0.5,))) == ()
+
+
+async def test_a_raised_limit_can_tell_again_what_is_not_reached_any_more(either: Kept) -> None:
+    assert await spend(either.store, claim("a", 8, warn_at=SHARES)) == (0.5, 0.8)
+    await either.store.adjust(account(), change(16))
+    assert await spend(either.store, claim("b", 1, warn_at=SHARES)) == ()
+    assert await spend(either.store, claim("c", 4, warn_at=SHARES)) == (0.8,)
+    await either.store.adjust(account(), change(13, change_id="lower"))
+    assert await spend(either.store, claim("d", 0, warn_at=SHARES)) == (1.0,)
+    await either.store.adjust(account(), change(changes="spent", change_id="reset"))
+    assert await spend(either.store, claim("e", "6.5", warn_at=SHARES)) == (0.5,)
 
 
 @pytest.mark.parametrize("limit", ["0.000000000000000003", "3", "999999999.999999999999999999", "0.1"])
