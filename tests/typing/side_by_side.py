@@ -75,6 +75,8 @@ async def of_different_types() -> None:
     one, other = await parallel(count("a"), label("a"), require=0)
     assert_type(one, Success[int] | Failure)
     assert_type(other, Success[str] | Failure)
+    six = (label("1"), label("2"), label("3"), label("4"), label("5"), count("6"))
+    assert_type(await parallel(*six, require=0), tuple[Success[int | str] | Failure, ...])
     assert_type(await parallel(count("a"), label("a"), require="any"), tuple[int | str, ...])
     assert_type(await parallel(count("a"), label("a"), require=1), tuple[int | str, ...])
     assert_type(await race(count("a"), label("a")), int | str)

@@ -63,8 +63,8 @@ class Failure:
 Outcome: TypeAlias = Success[T] | Failure
 
 
-# Type checkers can tell the types in a tuple only for a fixed number of coroutines: here, up to ten.
-# A union of ten types needs one overload.
+# Type checkers can tell the types in a tuple only for a fixed number of coroutines: here, up to ten; of
+# outcomes, up to five. A union of ten types needs one overload.
 
 
 @overload
@@ -260,154 +260,21 @@ def parallel(
 @overload
 def parallel(
     a: Call[T1],
-    b: Call[T2],
-    c: Call[T3],
-    d: Call[T4],
-    e: Call[T5],
-    f: Call[T6],
+    b: Call[T2] = ...,
+    c: Call[T3] = ...,
+    d: Call[T4] = ...,
+    e: Call[T5] = ...,
+    f: Call[T6] = ...,
+    g: Call[T7] = ...,
+    h: Call[T8] = ...,
+    i: Call[T9] = ...,
+    j: Call[T10] = ...,
     /,
     *,
     require: Literal[0],
-    validate: Check[
-        tuple[Outcome[T1], Outcome[T2], Outcome[T3], Outcome[T4], Outcome[T5], Outcome[T6]]
-    ] = None,
+    validate: Check[tuple[Outcome[T1 | T2 | T3 | T4 | T5 | T6 | T7 | T8 | T9 | T10], ...]] = None,
     concurrency: int | None = None,
-) -> Pending[tuple[Outcome[T1], Outcome[T2], Outcome[T3], Outcome[T4], Outcome[T5], Outcome[T6]]]: ...
-@overload
-def parallel(
-    a: Call[T1],
-    b: Call[T2],
-    c: Call[T3],
-    d: Call[T4],
-    e: Call[T5],
-    f: Call[T6],
-    g: Call[T7],
-    /,
-    *,
-    require: Literal[0],
-    validate: Check[
-        tuple[Outcome[T1], Outcome[T2], Outcome[T3], Outcome[T4], Outcome[T5], Outcome[T6], Outcome[T7]]
-    ] = None,
-    concurrency: int | None = None,
-) -> Pending[
-    tuple[Outcome[T1], Outcome[T2], Outcome[T3], Outcome[T4], Outcome[T5], Outcome[T6], Outcome[T7]]
-]: ...
-@overload
-def parallel(
-    a: Call[T1],
-    b: Call[T2],
-    c: Call[T3],
-    d: Call[T4],
-    e: Call[T5],
-    f: Call[T6],
-    g: Call[T7],
-    h: Call[T8],
-    /,
-    *,
-    require: Literal[0],
-    validate: Check[
-        tuple[
-            Outcome[T1],
-            Outcome[T2],
-            Outcome[T3],
-            Outcome[T4],
-            Outcome[T5],
-            Outcome[T6],
-            Outcome[T7],
-            Outcome[T8],
-        ]
-    ] = None,
-    concurrency: int | None = None,
-) -> Pending[
-    tuple[
-        Outcome[T1], Outcome[T2], Outcome[T3], Outcome[T4], Outcome[T5], Outcome[T6], Outcome[T7], Outcome[T8]
-    ]
-]: ...
-@overload
-def parallel(
-    a: Call[T1],
-    b: Call[T2],
-    c: Call[T3],
-    d: Call[T4],
-    e: Call[T5],
-    f: Call[T6],
-    g: Call[T7],
-    h: Call[T8],
-    i: Call[T9],
-    /,
-    *,
-    require: Literal[0],
-    validate: Check[
-        tuple[
-            Outcome[T1],
-            Outcome[T2],
-            Outcome[T3],
-            Outcome[T4],
-            Outcome[T5],
-            Outcome[T6],
-            Outcome[T7],
-            Outcome[T8],
-            Outcome[T9],
-        ]
-    ] = None,
-    concurrency: int | None = None,
-) -> Pending[
-    tuple[
-        Outcome[T1],
-        Outcome[T2],
-        Outcome[T3],
-        Outcome[T4],
-        Outcome[T5],
-        Outcome[T6],
-        Outcome[T7],
-        Outcome[T8],
-        Outcome[T9],
-    ]
-]: ...
-@overload
-def parallel(
-    a: Call[T1],
-    b: Call[T2],
-    c: Call[T3],
-    d: Call[T4],
-    e: Call[T5],
-    f: Call[T6],
-    g: Call[T7],
-    h: Call[T8],
-    i: Call[T9],
-    j: Call[T10],
-    /,
-    *,
-    require: Literal[0],
-    validate: Check[
-        tuple[
-            Outcome[T1],
-            Outcome[T2],
-            Outcome[T3],
-            Outcome[T4],
-            Outcome[T5],
-            Outcome[T6],
-            Outcome[T7],
-            Outcome[T8],
-            Outcome[T9],
-            Outcome[T10],
-        ]
-    ] = None,
-    concurrency: int | None = None,
-) -> Pending[
-    tuple[
-        Outcome[T1],
-        Outcome[T2],
-        Outcome[T3],
-        Outcome[T4],
-        Outcome[T5],
-        Outcome[T6],
-        Outcome[T7],
-        Outcome[T8],
-        Outcome[T9],
-        Outcome[T10],
-    ]
-]: ...
+) -> Pending[tuple[Outcome[T1 | T2 | T3 | T4 | T5 | T6 | T7 | T8 | T9 | T10], ...]]: ...
 @overload
 def parallel(
     *coroutines: Call[T],
