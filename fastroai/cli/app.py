@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -121,6 +121,12 @@ By = Annotated[
     str | None, typer.Option(help="The person who changes it; by default the user of this machine.")
 ]
 Reason = Annotated[str, typer.Option(help="The reason, which is stored.", show_default=False)]
+Limit = Annotated[int, typer.Option(help="The most to list.")]
+OnlyKey = Annotated[str | None, typer.Option(help="Only this key.")]
+SpecFile = Annotated[str, typer.Argument(metavar="SPEC", help="A file with a spec.", show_default=False)]
+SpecFlow = Annotated[
+    str | None, typer.Option(help="The flow; by default the one that runs first.", show_default=False)
+]
 Output = Annotated[
     str | None,
     typer.Option(metavar="FILE", help="The file to write; by default standard output.", show_default=False),
@@ -312,7 +318,7 @@ def list_runs(
     ] = None,
     tag: Annotated[str | None, typer.Option(help="Only runs with this tag.")] = None,
     tenant: Annotated[str | None, typer.Option(help="Only runs of this tenant.")] = None,
-    limit: Annotated[int, typer.Option(help="The most to list.")] = 100,
+    limit: Limit = 100,
     codec: Codec = None,
     as_json: AsJson = False,
 ) -> None:
@@ -486,7 +492,7 @@ def list_questions(
     pipeline: Annotated[
         str | None, typer.Option(help="Only questions of this pipeline, graph or workflow.")
     ] = None,
-    limit: Annotated[int, typer.Option(help="The most to list.")] = 100,
+    limit: Limit = 100,
     codec: Codec = None,
     as_json: AsJson = False,
 ) -> None:
@@ -526,7 +532,7 @@ def answer(
 @flow.command("list")
 def list_flows(
     store: FlowStore = None,
-    limit: Annotated[int, typer.Option(help="The most to list.")] = 100,
+    limit: Limit = 100,
     codec: Codec = None,
     as_json: AsJson = False,
 ) -> None:
@@ -577,7 +583,7 @@ def revert_flow(
 @gate.command("list")
 def list_gates(
     store: FlowStore = None,
-    limit: Annotated[int, typer.Option(help="The most to list.")] = 100,
+    limit: Limit = 100,
     codec: Codec = None,
     as_json: AsJson = False,
 ) -> None:
@@ -587,52 +593,31 @@ def list_gates(
     perform(flows.list_gates(store, limit, codec, as_json))
 
 
-@gate.command("approve")
-def approve_gate(
-    flow: FlowId,
-    step: GateStep = None,
-    note: Note = "",
-    resolved_by: ResolvedBy = "human",
-    store: FlowStore = None,
-    codec: Codec = None,
-    as_json: AsJson = False,
-) -> None:
-    """Approve: the flow continues."""
-    from fastroai.cli import flows
+def _decides(command: str, outcome: Literal["approve", "revise", "kill"], help: str) -> None:
+    """Add a command that decides at a gate."""
 
-    perform(flows.decide("approve", flow, step, note, resolved_by, store, codec, as_json))
+    @gate.command(command, help=help)
+    def decide(
+        flow: FlowId,
+        step: GateStep = None,
+        note: Note = "",
+        resolved_by: ResolvedBy = "human",
+        store: FlowStore = None,
+        codec: Codec = None,
+        as_json: AsJson = False,
+    ) -> None:
+        from fastroai.cli import flows
 
-
-@gate.command("reject")
-def reject_gate(
-    flow: FlowId,
-    step: GateStep = None,
-    note: Note = "",
-    resolved_by: ResolvedBy = "human",
-    store: FlowStore = None,
-    codec: Codec = None,
-    as_json: AsJson = False,
-) -> None:
-    """Kill: the flow cleans up, if the spec says how, and ends."""
-    from fastroai.cli import flows
-
-    perform(flows.decide("kill", flow, step, note, resolved_by, store, codec, as_json))
+        perform(flows.decide(outcome, flow, step, note, resolved_by, store, codec, as_json))
 
 
-@gate.command("revise")
-def revise_gate(
-    flow: FlowId,
-    step: GateStep = None,
-    note: Note = "",
-    resolved_by: ResolvedBy = "human",
-    store: FlowStore = None,
-    codec: Codec = None,
-    as_json: AsJson = False,
-) -> None:
-    """Send the flow back: an earlier step, and all after it, are done again in a new round."""
-    from fastroai.cli import flows
-
-    perform(flows.decide("revise", flow, step, note, resolved_by, store, codec, as_json))
+_decides("approve", "approve", "Approve: the flow continues.")
+_decides("reject", "kill", "Kill: the flow cleans up, if the spec says how, and ends.")
+_decides(
+    "revise",
+    "revise",
+    "Send the flow back: an earlier step, and all after it, are done again in a new round.",
+)
 
 
 @mcp.callback()
@@ -776,7 +761,7 @@ def spend_report(
 @spend.command("limits")
 def spend_limits(
     store: SpendPlace,
-    key: Annotated[str | None, typer.Option(help="Only this key.")] = None,
+    key: OnlyKey = None,
     window: Annotated[str | None, typer.Option(help="Only windows of this kind.")] = None,
     closed: Annotated[bool, typer.Option("--closed", help="Also windows that are over.")] = False,
     form: Form = "table",
@@ -832,7 +817,7 @@ def spend_reset(
 @spend.command("adjustments")
 def spend_adjustments(
     store: SpendPlace,
-    key: Annotated[str | None, typer.Option(help="Only this key.")] = None,
+    key: OnlyKey = None,
     form: Form = "table",
     as_json: AsJson = False,
 ) -> None:
@@ -883,10 +868,8 @@ def compile_workflow(
 
 @workflow.command("run")
 def run_workflow(
-    file: Annotated[str, typer.Argument(metavar="SPEC", help="A file with a spec.", show_default=False)],
-    flow: Annotated[
-        str | None, typer.Option(help="The flow; by default the one that runs first.", show_default=False)
-    ] = None,
+    file: SpecFile,
+    flow: SpecFlow = None,
     given: Annotated[
         list[str] | None,
         typer.Option(
@@ -942,10 +925,8 @@ def run_workflow(
 
 @workflow.command("draw")
 def draw_workflow(
-    file: Annotated[str, typer.Argument(metavar="SPEC", help="A file with a spec.", show_default=False)],
-    flow: Annotated[
-        str | None, typer.Option(help="The flow; by default the one that runs first.", show_default=False)
-    ] = None,
+    file: SpecFile,
+    flow: SpecFlow = None,
     form: Annotated[str, typer.Option("--format", help="mermaid or svg.")] = "mermaid",
     output: Output = None,
     as_json: AsJson = False,

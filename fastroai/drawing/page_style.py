@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.resources import files
 from typing import Final
 
 from fastroai.drawing.svg_style import DARK, LIGHT, SHAPES, rules_of
@@ -40,42 +41,7 @@ _THEMES: Final = f"""
 :is({_DARK_PAGES}) .fastroai-page {{ {_variables(DARK)} }}
 """
 
-_BOXES: Final = """
-.fastroai-page { color: var(--fai-ink); background: var(--fai-paper); font: 13px/1.5 system-ui, sans-serif;
-  padding: 10px 12px; border: 1px solid var(--fai-plain); border-radius: 6px; overflow-x: auto }
-.fastroai-page h4 { color: inherit; font: bold 14px/1.5 system-ui, sans-serif; margin: 0 0 6px }
-.fastroai-page p { color: inherit; margin: 4px 0 }
-.fastroai-page :is(.faint, small) { color: var(--fai-faint); font-size: 12px }
-.fastroai-page pre { color: inherit; background: var(--fai-plain); margin: 4px 0; padding: 6px 8px;
-  max-height: 20em; overflow: auto; white-space: pre-wrap; overflow-wrap: anywhere; font-size: 12px }
-.fastroai-page details { color: inherit; background: none; font-size: inherit; margin: 0; padding: 0;
-  border: 0; box-shadow: none; overflow: visible }
-.fastroai-page summary { cursor: pointer; background: none; font-weight: normal; list-style: none; margin: 0;
-  padding: 0 !important; border: 0 }
-.fastroai-page summary::before { display: none }
-.fastroai-page summary::after { display: none }
-.fastroai-page summary::-webkit-details-marker { display: none }
-.fastroai-page summary > :first-child::before { content: "▸ "; color: var(--fai-faint) }
-.fastroai-page [open] > summary > :first-child::before { content: "▾ " }
-.fastroai-page .picture { max-height: 30em; overflow: auto }
-.fastroai-page svg { max-width: 100%; height: auto }
-.fastroai-page table { border-collapse: collapse; border: 0; margin: 4px 0; font-size: 13px; color: inherit;
-  background: none; display: table; table-layout: auto; width: auto }
-.fastroai-page table :is(thead, tr, th, td) { color: inherit; background: none; border: 0 }
-.fastroai-page table :is(th, td) { padding: 2px 14px 2px 0; text-align: left; vertical-align: middle;
-  min-width: 0; white-space: nowrap }
-.fastroai-page tbody th { font-weight: bold }
-.fastroai-page .number { text-align: right !important; font-variant-numeric: tabular-nums }
-.fastroai-page thead th { color: var(--fai-faint) !important; font-weight: normal }
-"""
-
-_TIMELINE: Final = """
-.fastroai-page .timeline summary { display: grid; align-items: center; gap: 0 12px;
-  grid-template-columns: minmax(110px, 2fr) 4fr 90px 76px 90px; border-top: 1px solid var(--fai-plain) }
-.fastroai-page .timeline summary > span { overflow: hidden; text-overflow: ellipsis; white-space: nowrap }
-.fastroai-page .timeline summary > svg { width: 100%; height: 20px }
-.fastroai-page .timeline details > :not(summary) { margin-left: 28px }
-"""
+_RULES: Final = (files("fastroai.drawing") / "page.css").read_text(encoding="utf-8")
 
 
 def _states() -> str:
@@ -94,5 +60,5 @@ def _states() -> str:
     )
 
 
-STYLE: Final = f"{_THEMES}{_BOXES}{_TIMELINE}{_states()}{SHAPES}{rules_of(_NAMED)}"
+STYLE: Final = f"{_THEMES}{_RULES}{_states()}\n{SHAPES}{rules_of(_NAMED)}"
 """The style sheet; all its rules are for elements in `.fastroai-page`, or in `.fastroai-drawing`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.resources import files
 from typing import Final
 
 from fastroai.drawing.drawing import NodeState
@@ -66,20 +67,7 @@ def rules_of(theme: Mapping[str, str]) -> str:
     return "\n".join(f"{root} {name.replace('{}', root)} {{ {rule} }}" for name, rule in rules.items())
 
 
-SHAPES: Final = """
-.fastroai-drawing text { font: 13px system-ui, "Segoe UI", "Liberation Sans", "DejaVu Sans", sans-serif; \
-text-anchor: middle }
-.fastroai-drawing .note, .fastroai-drawing .edge text { font-size: 11px }
-.fastroai-drawing .line, .fastroai-drawing .inner { fill: none }
-.fastroai-drawing .line, .fastroai-drawing .box { stroke-width: 1.5 }
-.fastroai-drawing .dashed .line { stroke-dasharray: 5 4 }
-.fastroai-drawing .taken .line { stroke-width: 3 }
-.fastroai-drawing .failed > .box, .fastroai-drawing .running > .box { stroke-width: 2.5 }
-.fastroai-drawing .skipped > .box { stroke-dasharray: 5 4 }
-.fastroai-drawing .cancelled > .box { stroke-dasharray: 1.5 3 }
-.fastroai-drawing .skipped > text, .fastroai-drawing .cancelled > text { opacity: 0.65 }
-.fastroai-drawing .badge { stroke-width: 1.5; stroke-linecap: round; stroke-linejoin: round }
-.fastroai-drawing .badge path { fill: none }
-"""
+SHAPES: Final = (files("fastroai.drawing") / "shapes.css").read_text(encoding="utf-8")
+"""The rules that have no colour."""
 
 STYLE = f"{SHAPES}{rules_of(LIGHT)}\n@media (prefers-color-scheme: dark) {{\n{rules_of(DARK)}\n}}\n"

@@ -7,7 +7,6 @@ import functools
 import uuid
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from fastroai.errors import ConfigurationError
@@ -133,7 +132,9 @@ class Runs:
         self, name: str, target: RowTarget[Any], cases: Sequence[NamedCase], deps: object
     ) -> VariantResult:
         """Run a variant on all cases, and evaluate its outputs."""
-        options = replace(self.options, inputs=partial(_inputs_of, target), key=_name_of)
+        options = replace(
+            self.options, inputs=lambda one: inputs_for(target, one.case.inputs), key=lambda one: one.name
+        )
         request: RunRequest[Any] = RunRequest(
             deps=deps, run_id=f"{self.run_id}-{name}", watching=self.watching
         )
@@ -180,14 +181,6 @@ class Runs:
         )
         request: RunRequest[Any] = RunRequest(run_id=f"{self.run_id}-{variant}-{evaluator}")
         return await RowRun(EvaluatorRows(evaluator), rows, options, request, self.store).table()
-
-
-def _inputs_of(target: RowTarget[Any], one: NamedCase) -> Mapping[str, object]:
-    return inputs_for(target, one.case.inputs)
-
-
-def _name_of(one: NamedCase) -> str:
-    return one.name
 
 
 async def at_once(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Generic, Literal, ParamSpec, Protocol, get_args, overload
 
@@ -18,14 +18,11 @@ from fastroai.calls.call import AgentCall
 from fastroai.contracts.annotations import Annotation, outer_class
 from fastroai.errors import ConfigurationError, FastroAIWarning, ScopeClosedError
 from fastroai.functions.attempts import Asker
-from fastroai.functions.cache import AnswerCache, CacheKind, global_cache, process_cache, session_cache
+from fastroai.functions.cache import AnswerCache, global_cache, process_cache, session_cache
 from fastroai.functions.calling import CallDraft
 from fastroai.functions.configuring import configuration
-from fastroai.functions.declaring.conditions import Conditions, OutputConditions, Postcondition, Precondition
+from fastroai.functions.declaring.conditions import Postcondition, Precondition
 from fastroai.functions.declaring.declaration import (
-    DEFAULT_RETRIES,
-    AnyAgent,
-    AnyTool,
     Declaration,
     InferOptions,
 )
@@ -38,12 +35,12 @@ from fastroai.functions.prompt import CompiledPrompt, compile_prompt, text_probl
 from fastroai.functions.refinement import Refinement
 from fastroai.functions.several.probabilistic import Probabilistic, with_usage
 from fastroai.functions.typed_answers import AnswerType
-from fastroai.other_names import other_names
+from fastroai.keyword_options import takes_options
 from fastroai.steps import StepConfig, StepContext
 from fastroai.steps.context import scope_of
 from fastroai.steps.estimating import OutputNotKnown
 from fastroai.store.record.declarations import digest
-from fastroai.usage import BudgetLike, Quote
+from fastroai.usage import Quote
 
 P = ParamSpec("P")
 OutputT = TypeVar("OutputT", default=Any)
@@ -293,26 +290,17 @@ class _InferSamples(Protocol):
 def infer(*, intent: str, stable: Literal[True] = ..., **options: Unpack[InferOptions]) -> _Infer: ...
 @overload
 def infer(*, intent: str, stable: Literal[False], **options: Unpack[InferOptions]) -> _InferSamples: ...
-@other_names(arguments={"prompt": "intent=", "max_retries": "retries=", "timeout": "budget=Budget(ms=…)"})
+@takes_options(
+    InferOptions,
+    instead={"prompt": "intent=", "max_retries": "retries=", "timeout": "budget=Budget(ms=…)"},
+)
 def infer(
     _bare: object = None,
     /,
     *,
     intent: str = "",
-    context: str | Sequence[str] = "",
-    ensure: OutputConditions = None,
-    given: Conditions = None,
-    model: Model | str | None = None,
-    temperature: float | None = None,
-    budget: BudgetLike | None = None,
-    retries: int = DEFAULT_RETRIES,
-    cache: CacheKind = "none",
     stable: bool = True,
-    quorum: int | None = None,
-    agree_on: str | None = None,
-    threshold: int | None = None,
-    agent: AnyAgent | None = None,
-    tools: Sequence[AnyTool] = (),
+    **options: Unpack[InferOptions],
 ) -> Any:
     """Let a model implement a function that has a signature and no body. The function is awaited.
 
@@ -348,24 +336,7 @@ def infer(
     """
     if _bare is not None:
         raise without_options("infer", _bare, 'intent="what the function does"')
-    declaration = Declaration(
-        intent=intent,
-        context=context,
-        ensure=ensure,
-        given=given,
-        model=model,
-        temperature=temperature,
-        budget=budget,
-        retries=retries,
-        cache=cache,
-        stable=stable,
-        quorum=quorum,
-        agree_on=agree_on,
-        threshold=threshold,
-        agent=agent,
-        tools=tools,
-    )
-    return functools.partial(_declared, declaration)
+    return functools.partial(_declared, Declaration(intent=intent, stable=stable, **options))
 
 
 def _sample_problems(returns: Annotation) -> list[str]:

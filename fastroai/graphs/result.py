@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import cached_property
 from typing import Any, Generic, Literal, TypeAlias
 
@@ -14,15 +13,14 @@ from typing_extensions import TypeVar
 from fastroai.graphs.machine.branches import GraphPath
 from fastroai.graphs.machine.events import Ending
 from fastroai.other_names import other_names
-from fastroai.records import dump
+from fastroai.runs.result import RunResult
 from fastroai.runs.running.units import BegunUnits
 from fastroai.runs.stream import RunStream
-from fastroai.runs.usage import RunCost, RunUsage, steps_together
+from fastroai.runs.usage import RunUsage, steps_together
 from fastroai.runtime import Scope
-from fastroai.runtime.facts import CallChanged, CallLeftOver, ReasonCode, Wait, first_until
+from fastroai.runtime.facts import ReasonCode, Wait
 from fastroai.steps import StepUsage
 from fastroai.store.open_questions import Question
-from fastroai.store.reading.trace import RunTrace
 from fastroai.store.record.log import RunLog
 
 GraphQuality: TypeAlias = Literal["clean", "degraded", "failed"]
@@ -98,7 +96,7 @@ class GraphUsage(RunUsage):
     }
 )
 @dataclass(frozen=True, kw_only=True)
-class GraphResult(RunCost, Generic[OutputT]):
+class GraphResult(RunResult, Generic[OutputT]):
     """The result of a run of a graph, however it ended."""
 
     run_id: str
@@ -138,42 +136,9 @@ class GraphResult(RunCost, Generic[OutputT]):
     """The facts of the run, from which `trace` is made."""
 
     @property
-    def waits_until(self) -> datetime | None:
-        """Time from which `wake` takes a paused run up: the first end of its `waits`; `None` without one."""
-        return first_until(self.waits)
-
-    @property
     def ok(self) -> bool:
         """Whether a terminal was reached."""
         return self.status == "finished"
-
-    @property
-    def was_resumed(self) -> bool:
-        """Whether the run was interrupted, paused or failed before, and was taken up again."""
-        return self.trace.was_resumed
-
-    @property
-    def changed_calls(self) -> tuple[CallChanged, ...]:
-        """The calls that were declared differently than on record, and what became of their answers."""
-        return self.trace.changed_calls
-
-    @property
-    def left_over_calls(self) -> tuple[CallLeftOver, ...]:
-        """The calls on record that were not made again, because an answer before them was asked anew."""
-        return self.trace.left_over_calls
-
-    def model_dump(self) -> dict[str, Any]:
-        """Return the result as values of JSON, without `log`."""
-        return dump(self)
-
-    @property
-    def trace(self) -> RunTrace:
-        """The trace of the run: every visit, with its cause, inputs, output and cost, and every edge."""
-        return self.log.trace
-
-    def explain(self) -> str:
-        """Return why each node ran, and why each edge was taken or not, with a line for each."""
-        return self.trace.explain()
 
 
 GraphStream: TypeAlias = RunStream[GraphResult[OutputT]]

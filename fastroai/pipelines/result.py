@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from decimal import Decimal
 from functools import cached_property
 from typing import Any, Generic
@@ -14,15 +13,14 @@ from typing_extensions import TypeVar
 from fastroai.other_names import other_names
 from fastroai.pipelines.critical_path import critical_path
 from fastroai.pipelines.plan import Plan
-from fastroai.records import dump
+from fastroai.runs.result import RunResult
 from fastroai.runs.running.units import BegunUnits
-from fastroai.runs.usage import RunCost, RunUsage, StepTiming, steps_together
+from fastroai.runs.usage import RunUsage, StepTiming, steps_together
 from fastroai.runtime import Scope
-from fastroai.runtime.facts import CallChanged, CallLeftOver, ReasonCode, RunStatus, Wait, first_until
+from fastroai.runtime.facts import ReasonCode, RunStatus, Wait
 from fastroai.steps import ConversationState, StepUsage
 from fastroai.store.open_questions import Question
 from fastroai.store.reading.run_quality import Quality
-from fastroai.store.reading.trace import RunTrace
 from fastroai.store.record.log import RunLog
 from fastroai.tracing import TraceSpan
 
@@ -114,7 +112,7 @@ class PipelineUsage(RunUsage):
     }
 )
 @dataclass(frozen=True, kw_only=True)
-class PipelineResult(RunCost, Generic[OutputT]):
+class PipelineResult(RunResult, Generic[OutputT]):
     """The result of a run that was not stopped by a failure."""
 
     output: OutputT | None
@@ -159,22 +157,9 @@ class PipelineResult(RunCost, Generic[OutputT]):
     the router that runs, or of routers that are steps."""
 
     @property
-    def waits_until(self) -> datetime | None:
-        """Time from which `wake` takes a paused run up: the first end of its `waits`; `None` without one."""
-        return first_until(self.waits)
-
-    @property
     def route(self) -> str | None:
         """The last of `routes`: for a router, the pipeline that gave the result."""
         return self.routes[-1] if self.routes else None
-
-    @property
-    def trace(self) -> RunTrace:
-        """The trace of the run: every attempt at every step, with its cause, inputs, output and cost.
-
-        A nested pipeline has the trace of the outermost pipeline of the run.
-        """
-        return self.log.trace
 
     @property
     def timings(self) -> Mapping[str, StepTiming]:
@@ -185,25 +170,6 @@ class PipelineResult(RunCost, Generic[OutputT]):
     def critical_path(self) -> tuple[str, ...]:
         """The chain of steps that the run had to wait for, first to last."""
         return critical_path(self.plan, self.timings)
-
-    @property
-    def was_resumed(self) -> bool:
-        """Whether the run was interrupted, paused or failed before, and was taken up again."""
-        return self.trace.was_resumed
-
-    @property
-    def changed_calls(self) -> tuple[CallChanged, ...]:
-        """The calls that were declared differently than on record, and what became of their answers."""
-        return self.trace.changed_calls
-
-    @property
-    def left_over_calls(self) -> tuple[CallLeftOver, ...]:
-        """The calls on record that were not made again, because an answer before them was asked anew."""
-        return self.trace.left_over_calls
-
-    def model_dump(self) -> dict[str, Any]:
-        """Return the result as values of JSON, without `log` and `plan`."""
-        return dump(self)
 
     @property
     def ok(self) -> bool:

@@ -149,12 +149,6 @@ def runs_routes(
     async def live(_: Request) -> Response:
         return Response(status_code=204)
 
-    async def client(_: Request) -> Response:
-        return await client_response()
-
-    async def schema(_: Request) -> Response:
-        return await schema_response()
-
     return [
         route("/runs", "POST", start, _Wait),
         route("/runs", "GET", listed, _Runs),
@@ -169,8 +163,8 @@ def runs_routes(
         route("/questions", "GET", questions, _Listed),
         Route("/ready", ready),
         Route("/live", live),
-        Route("/client.js", client),
-        Route("/schema.json", schema),
+        Route("/client.js", client_response),
+        Route("/schema.json", schema_response),
     ]
 
 

@@ -24,7 +24,7 @@ from fastroai.workflows.calls import FlowCall
 from fastroai.workflows.machine.iterations import Loop
 from fastroai.workflows.machine.machine import SKIP_IF
 from fastroai.workflows.machine.state import FlowState
-from fastroai.workflows.spec.document import IterationSpec, StepSpec
+from fastroai.workflows.spec.document import IterationSpec
 
 _ENDS: Final[dict[str, EndStatus]] = {"finished": "complete", "cancelled": "killed", "failed": "failed"}
 
@@ -141,7 +141,7 @@ def _step(
         function=step.function,
         mode=None if function is None else function.mode,
         agent=step.agent,
-        model=_model(step, None if function is None else function.model),
+        model=step.model or (None if function is None else function.model),
         context="" if function is None else function.context,
         output_schema=None if step.output_schema is None else dict(step.output_schema),
         max_iterations=None if iteration is None else iteration.max_iterations,
@@ -168,10 +168,6 @@ def _next_call(
     if loop is not None and loop.is_active:
         return "iteration_report"
     return "iteration_start" if loop is None or loop.visit != visit else "step_done"
-
-
-def _model(step: StepSpec, of_function: str | None) -> str | None:
-    return step.model or of_function
 
 
 def _gate(call: FlowCall, step_id: str) -> AwaitGate:

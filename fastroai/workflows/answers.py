@@ -90,7 +90,7 @@ first. `iteration_ended`: the loop is over, so report the step. `invalid_label`,
 class Answer(BaseModel):
     """The answer of one call."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", from_attributes=True)
 
     def to_json(self) -> dict[str, JsonValue]:
         """Return the answer as plain data, without fields that have their defaults."""

@@ -39,7 +39,9 @@ def audit_of(call: FlowCall, flow: FlowState) -> AuditAnswer:
     }
     ended = call.flow.recorded.ended
     status = _status(call, flow)
-    usage = _spent(call, flow) if flow.path else _usage(call, "")  # usage of the run includes reverted work
+    usage = (
+        _spent(call, flow) if flow.path else Usage.of(_records(call, ""))
+    )  # usage of the run includes reverted work
     return AuditAnswer(
         status=status,
         flow_id=call.flow_id(flow.path),
@@ -195,10 +197,6 @@ def _place(step_id: str, visit: int) -> str:
 
 def _records(call: FlowCall, place: str) -> list[RequestRecord]:
     return [one.record for one in call.flow.recorded.charges(place)]
-
-
-def _usage(call: FlowCall, place: str) -> Usage:
-    return Usage.of(_records(call, place))
 
 
 def _iterations(reported: object) -> dict[str, tuple[IterationRecord, ...]]:

@@ -216,18 +216,7 @@ class WorkflowRuns:
             return refused.answer
         except WorkflowValidationError as invalid:
             message = f"The spec has problems: {len(invalid.problems)}. Correct them, and plan again."
-            problems = tuple(
-                Problem(
-                    message=one.message,
-                    line=one.line,
-                    column=one.column,
-                    flow=one.flow,
-                    step=one.step,
-                    allowed=one.allowed,
-                    nearest=one.nearest,
-                )
-                for one in invalid.problems
-            )
+            problems = tuple(map(Problem.model_validate, invalid.problems))
             return error("invalid_spec", message, problems=problems)
         except FastroAIError as raised:
             return _error_of(raised, run_id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -31,7 +31,7 @@ from fastroai.workflows.facts import (
     SkipRequested,
 )
 from fastroai.workflows.machine.machine import Fits, WorkflowMachine
-from fastroai.workflows.machine.state import FlowKey, FlowState
+from fastroai.workflows.machine.state import FlowKey
 from fastroai.workflows.machine.step_inputs import GateAnswer
 from fastroai.workflows.plan import WorkflowPlan
 
@@ -184,7 +184,7 @@ class WorkflowReplay(Replay):
 
     def _begin(self, entry: facts.StepStarted) -> None:
         self.took[unit_of(entry)] = Took(entry.timestamp)
-        for flow in self._around(entry):
+        for flow in self.machine.around(self.machine.flow_of(entry.step_id)):
             self.clocks.setdefault(flow.key, Clock(entry.timestamp))
 
     def _end(self, entry: facts.StepFact) -> None:
@@ -200,9 +200,6 @@ class WorkflowReplay(Replay):
         self.spent[step_id, self.machine.step(step_id).entry].add(entry.record)
         for flow in self.machine.around(self.machine.flow_of(step_id)):
             self.spent[flow.key].add(entry.record)
-
-    def _around(self, entry: facts.StepFact) -> Iterable[FlowState]:
-        return self.machine.around(self.machine.flow_of(entry.step_id))
 
     # --- values ---
 

@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 from pydantic import JsonValue
 
-from fastroai.records import dump
+from fastroai.runs.result import RunResult
 from fastroai.runs.running.units import BegunUnits
-from fastroai.runs.usage import RunCost, RunUsage, steps_together
+from fastroai.runs.usage import RunUsage, steps_together
 from fastroai.runtime import Scope
-from fastroai.runtime.facts import ReasonCode, Wait, first_until
+from fastroai.runtime.facts import ReasonCode, Wait
 from fastroai.steps import StepUsage
 from fastroai.store.open_questions import Question
-from fastroai.store.reading.trace import RunTrace
 from fastroai.store.record.log import RunLog
 
 WorkflowStatus: TypeAlias = Literal["complete", "killed", "failed", "cancelled", "paused"]
@@ -54,7 +52,7 @@ class WorkflowUsage(RunUsage):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorkflowResult(RunCost):
+class WorkflowResult(RunResult):
     """How a run of a workflow ended, with its outputs, its usage and its trace."""
 
     run_id: str
@@ -82,24 +80,6 @@ class WorkflowResult(RunCost):
     """The log from which `trace` is made."""
 
     @property
-    def waits_until(self) -> datetime | None:
-        """Time from which `wake` takes a paused run up: the first end of its `waits`; `None` without one."""
-        return first_until(self.waits)
-
-    @property
     def ok(self) -> bool:
         """Whether the flow is complete."""
         return self.status == "complete"
-
-    def model_dump(self) -> dict[str, Any]:
-        """Return the result as values of JSON, without the log."""
-        return dump(self)
-
-    @property
-    def trace(self) -> RunTrace:
-        """The trace of the run: every attempt at every step, why it was made, its output and its cost."""
-        return self.log.trace
-
-    def explain(self) -> str:
-        """Explain why each step ran, a line each."""
-        return self.trace.explain()

@@ -53,20 +53,20 @@ class Declaration:
     """The options of `infer`, with those that `refine` adds."""
 
     intent: str
-    context: str | Sequence[str]
-    ensure: OutputConditions
-    given: Conditions
-    model: Model | str | None
-    temperature: float | None
-    budget: BudgetLike | None
-    retries: int
-    cache: CacheKind
     stable: bool
-    quorum: int | None
-    agree_on: str | None
-    threshold: int | None
-    agent: AnyAgent | None
-    tools: Sequence[AnyTool]
+    context: str | Sequence[str] = ""
+    ensure: OutputConditions = None
+    given: Conditions = None
+    model: Model | str | None = None
+    temperature: float | None = None
+    budget: BudgetLike | None = None
+    retries: int = DEFAULT_RETRIES
+    cache: CacheKind = "none"
+    quorum: int | None = None
+    agree_on: str | None = None
+    threshold: int | None = None
+    agent: AnyAgent | None = None
+    tools: Sequence[AnyTool] = ()
     refinement: Refinement | None = None
 
     def voting(self) -> Quorum | None:

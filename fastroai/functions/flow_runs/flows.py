@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import replace
 from functools import cached_property
 from types import FunctionType
-from typing import Any, Final, Generic, ParamSpec, overload
+from typing import Any, Generic, ParamSpec, overload
 
 from pydantic import JsonValue
 from typing_extensions import TypeVar
@@ -56,25 +56,6 @@ from fastroai.usage.limits import limits_of
 P = ParamSpec("P")
 T = TypeVar("T", covariant=True, default=Any)
 
-_OPTIONS: Final = frozenset(
-    {
-        "run_id",
-        "store",
-        "tracer",
-        "tags",
-        "tenant",
-        "on_existing",
-        "on_busy",
-        "busy_timeout",
-        "reserve",
-        "budget",
-        "on_event",
-        "progress",
-        "on_progress",
-    }
-)
-"""Names of the options of `Flow.run` and `Flow.stream`, which no parameter of a flow can have."""
-
 
 class Flow(FrontDoor[None, Inputs, T], MapsRows[T], Generic[P, T]):
     """An async function as a run; made by `@flow`. Awaiting a call of the flow runs it.
@@ -103,7 +84,7 @@ class Flow(FrontDoor[None, Inputs, T], MapsRows[T], Generic[P, T]):
         if not isinstance(function, FunctionType):
             raise ConfigurationError("flow", function, "an async function")
         problems = flow_problems(function)
-        taken = _OPTIONS.intersection(inspect.signature(function).parameters)
+        taken = _options().intersection(inspect.signature(function).parameters)
         problems += [f"parameter {name!r} has the name of an option of run()" for name in sorted(taken)]
         if problems:
             raise CompileError(f"flow {function.__name__!r}", tuple(problems))
@@ -225,7 +206,7 @@ class Flow(FrontDoor[None, Inputs, T], MapsRows[T], Generic[P, T]):
             RunExists: the store has a run with this id.
             BudgetExceeded: a budget of this flow, or around it, is used up.
         """
-        arguments = {name: options.pop(name) for name in [*options] if name not in _OPTIONS}
+        arguments = {name: options.pop(name) for name in [*options] if name not in _options()}
         options["store"] = self.config.store if options.get("store") is None else options["store"]
         return await self._front.execute(self.signature.bind(args, arguments), **options)
 
@@ -362,6 +343,13 @@ class Flow(FrontDoor[None, Inputs, T], MapsRows[T], Generic[P, T]):
     def declared_output(self) -> Annotation | None:
         """Return the annotated result type of the function."""
         return self.signature.returns.annotation
+
+
+@functools.cache
+def _options() -> frozenset[str]:
+    """Return the names of the options of `Flow.run`, which no parameter of a flow can have."""
+    parameters = inspect.signature(Flow.run).parameters.values()
+    return frozenset(one.name for one in parameters if one.kind is one.KEYWORD_ONLY)
 
 
 def _refuse_context(context: object) -> None:

@@ -12,7 +12,7 @@ from pydantic import Field, RootModel
 
 from fastroai.errors import ConfigurationError
 from fastroai.workflows.answers import Answer, DeclaredField, ErrorAnswer, Problem, error
-from fastroai.workflows.errors import WorkflowProblem, WorkflowValidationError
+from fastroai.workflows.errors import WorkflowValidationError
 from fastroai.workflows.server.context import Call, context_of
 from fastroai.workflows.server.replies import AN_OBJECT, reply
 from fastroai.workflows.spec import catalog, drafting, speckit
@@ -105,7 +105,8 @@ async def validate(call: Call, spec: Spec) -> Annotated[CallToolResult, Validate
     try:
         found = await run_sync(load_spec, spec)
     except WorkflowValidationError as invalid:
-        return reply(Validated(status="ok", valid=False, errors=tuple(map(_problem, invalid.problems))))
+        errors = tuple(map(Problem.model_validate, invalid.problems))
+        return reply(Validated(status="ok", valid=False, errors=errors))
     order = {name: tuple(step.id for step in flow.steps) for name, flow in found.flows.items()}
     return reply(
         Validated(
@@ -194,16 +195,7 @@ def _compiled(workspace: Path, folder: str, flow: str) -> WrittenSpec | ErrorAns
         return error("invalid_input", str(invalid))
     except OSError as unreadable:
         return error("invalid_input", f"a task file cannot be read: {unreadable.strerror}")
-    steps = tuple(
-        WrittenTask(
-            id=task.id,
-            title=task.title,
-            parallel=task.parallel,
-            ensures=task.ensures,
-            judgment=task.judgment,
-        )
-        for task in made.tasks
-    )
+    steps = tuple(map(WrittenTask.model_validate, made.tasks))
     return WrittenSpec(status="ok", yaml=made.text, flow_name=made.flow, steps=steps)
 
 
@@ -219,15 +211,3 @@ def _folder(workspace: Path, name: str, *patterns: str) -> Path | ErrorAnswer:
     except (OSError, ValueError, RuntimeError):
         return error("invalid_input", f"{name[:200]!r} is not a folder that can be read")
     return folder
-
-
-def _problem(problem: WorkflowProblem) -> Problem:
-    return Problem(
-        message=problem.message,
-        line=problem.line,
-        column=problem.column,
-        flow=problem.flow,
-        step=problem.step,
-        allowed=problem.allowed,
-        nearest=problem.nearest,
-    )

@@ -8,7 +8,7 @@ from typing import Final, cast, get_args
 
 from fastroai.documents.parts import Misshapen, mended, shaped
 from fastroai.documents.yaml_text import YamlText, read_yaml_of
-from fastroai.workflows.errors import WorkflowProblem, WorkflowValidationError
+from fastroai.workflows.errors import WorkflowValidationError
 from fastroai.workflows.spec.document import FlowSpec, Version, WorkflowInfo, WorkflowSpec
 from fastroai.workflows.spec.fields import completed, read_contracts, read_fields
 from fastroai.workflows.spec.flows import (
@@ -48,12 +48,9 @@ def load_spec(source: str | Path) -> WorkflowSpec:
     except TooManyProblems:
         spec = None
     if problems.found or spec is None:
-        raise WorkflowValidationError(_in_order(problems.found), file)
+        in_order = sorted(problems.found, key=lambda one: (one.line, one.column))
+        raise WorkflowValidationError(tuple(in_order), file)
     return spec
-
-
-def _in_order(problems: list[WorkflowProblem]) -> tuple[WorkflowProblem, ...]:
-    return tuple(sorted(problems, key=lambda one: (one.line, one.column)))
 
 
 def _read(text: YamlText, problems: Problems) -> WorkflowSpec | None:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Literal
 
 import pytest
 from pydantic import BaseModel
 from pydantic_ai.models import Model
-from support.typed_functions import data_for, instructions_to
+from support.typed_functions import instructions_to
 
-from fastroai import contract, infer, opaque, refine
+from fastroai import contract, infer, opaque
 from fastroai.functions.calling import kept_records
-from fastroai.functions.errors import ConvergenceFailure, ParseFailure, PostconditionFailed
+from fastroai.functions.errors import ParseFailure, PostconditionFailed
 from fastroai.testing import ModelServer, Reply, ToolCall
 
 CANARIES = ("Ignore all previous", "CANARY-7351", "</data>", "DATA. ")
@@ -29,19 +28,6 @@ ATTACKS = [
 
 
 @contract
-class Note(BaseModel):
-    author: str
-    text: opaque[str]
-
-
-@contract
-class Ticket(BaseModel):
-    subject: str
-    body: opaque[str] | None
-    notes: list[Note]
-
-
-@contract
 class Verdict(BaseModel):
     label: Literal["positive", "negative"]
     quote: opaque[str]
@@ -53,31 +39,6 @@ def assert_clean(server: ModelServer) -> None:
         for text in instructions_to(entry):
             for canary in CANARIES:
                 assert canary not in text, f"request {entry.ordinal}: {text}"
-
-
-@pytest.mark.parametrize("attack", ATTACKS)
-async def test_opaque_values_at_any_depth_are_data_alone(
-    server: ModelServer, model: Model, attack: str
-) -> None:
-    @infer(intent="Classify", model=model)
-    async def classify(ticket: Ticket, extra: opaque[list[str]]) -> Verdict:
-        raise NotImplementedError
-
-    ticket = Ticket(subject="Late", body=attack, notes=[Note(author="Ada", text=attack)])
-    server.script(Reply(data={"label": "positive", "quote": "q"}))
-
-    await classify(ticket, [attack])
-
-    assert_clean(server)
-    assert data_for(server.ledger.entries[0]) == {
-        "ticket.body": attack,
-        "ticket.notes[0].text": attack,
-        "extra": [attack],
-    }
-    assert any('"Late"' in text for text in instructions_to(server.ledger.entries[0]))
-    told = json.dumps(kept_records()[-1].inputs, default=str)
-    assert "CANARY" not in told
-    assert "<opaque>" in told
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
@@ -133,28 +94,6 @@ async def test_errors_do_not_tell_it(server: ModelServer, attack: str) -> None:
         if isinstance(raised.value, ParseFailure):
             assert "CANARY" not in raised.value.raw_output
         assert "CANARY" not in str(kept_records()[-1].error)
-
-
-@pytest.mark.parametrize("attack", ATTACKS)
-async def test_feedback_does_not_repeat_it(server: ModelServer, model: Model, attack: str) -> None:
-    @refine(
-        until=lambda r: r.reason == "because",
-        feedback=lambda r: f"quote {r.quote}, reason {r.reason}",
-        max_iterations=2,
-    )
-    @infer(intent="Classify", model=model)
-    async def classify(text: opaque[str]) -> Verdict:
-        raise NotImplementedError
-
-    server.rule(None, Reply(data={"label": "positive", "quote": attack, "reason": attack}))
-
-    with pytest.raises(ConvergenceFailure) as raised:
-        await classify(attack)
-
-    assert len(server.ledger.entries) == 2
-    assert_clean(server)
-    assert data_for(server.ledger.entries[1])["previous answer"]["quote"] == attack
-    assert "CANARY" not in str(raised.value)
 
 
 async def test_members_tell_it_nowhere_either(server: ModelServer, model: Model) -> None:

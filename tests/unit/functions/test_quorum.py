@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.virtual_time import VirtualTimeLoop, in_virtual_time, now
 
-from fastroai.errors import ConfigurationError, CostBudgetExceeded
+from fastroai.errors import ConfigurationError
 from fastroai.functions.errors import ConsensusFailure
 from fastroai.functions.several.quorum import Ballot, Quorum, agreed, agreed_value, groups
 from fastroai.human.asking import Halted
@@ -39,13 +39,6 @@ def voted(outputs: Sequence[object], threshold: int | None = None, agree_on: str
         winners.append(one.winner())
     assert all(winner is winners[0] for winner in winners), "the order of the votes matters"
     return winners[0]
-
-
-def test_more_than_half_must_agree_by_default() -> None:
-    assert Quorum.of(4, None, None).threshold == 3
-    assert Quorum.of(5, None, None).threshold == 3
-    assert voted(["a", "b", "a"]) == "a"
-    assert voted(["a", "b", "c"]) is None
 
 
 def test_outputs_agree_as_a_whole_or_on_a_field() -> None:
@@ -79,17 +72,6 @@ def test_an_output_without_the_field_is_an_error_that_names_it() -> None:
 def test_fields_of_mappings_and_of_fields_can_be_named() -> None:
     assert agreed_value({"a": {"b": 1}}, ("a.b",)) == [1]
     assert groups([(1, {"a": 1, "b": 1}), (2, {"a": 1, "b": 2})], ("a",)) == [[1, 2]]
-
-
-@in_virtual_time
-async def test_all_members_run_to_the_end_while_enough_can_agree() -> None:
-    async def member(number: int) -> str:
-        await asyncio.sleep(number)
-        return "a"
-
-    async with Scope("step", "vote", parent=None):
-        assert await agreed(ballot(5, 2), member, function="vote") == "a"
-    assert now() == 5
 
 
 @in_virtual_time
@@ -132,26 +114,6 @@ async def test_a_member_that_fails_is_a_vote_without_output() -> None:
     assert now() == 3 + 2, "after the second had failed, the third was hopeless"
 
 
-@in_virtual_time
-async def test_a_budget_stop_ends_all() -> None:
-    ended: list[int] = []
-
-    async def member(number: int) -> str:
-        try:
-            await asyncio.sleep(number)
-            if number == 1:
-                raise CostBudgetExceeded(1, 1, None, 1, ("vote",))
-            return "a"
-        finally:
-            ended.append(number)
-
-    async with Scope("step", "vote", parent=None):
-        with pytest.raises(CostBudgetExceeded):
-            await agreed(ballot(3, 1), member, function="vote")
-    assert now() == 1
-    assert sorted(ended) == [1, 2, 3]
-
-
 async def test_an_output_without_the_field_ends_all() -> None:
     async def member(number: int) -> object:
         if number > 1:
@@ -165,24 +127,6 @@ async def test_an_output_without_the_field_ends_all() -> None:
 def test_outputs_that_are_none_agree_with_each_other() -> None:
     assert groups([(1, Verdict("a")), (2, None), (3, None)], ("label",)) == [[1], [2, 3]]
     assert voted([None, Verdict("a", 0.1), Verdict("a", 0.2)], agree_on="label") == Verdict("a", 0.2)
-
-
-@in_virtual_time
-async def test_a_cancellation_ends_all() -> None:
-    ended: list[int] = []
-
-    async def member(number: int) -> str:
-        try:
-            await asyncio.sleep(10)
-            return "a"
-        finally:
-            ended.append(number)
-
-    async with Scope("step", "vote", parent=None):
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(1):
-                await agreed(ballot(3, 1), member, function="vote")
-    assert sorted(ended) == [1, 2, 3]
 
 
 @in_virtual_time

@@ -10,7 +10,6 @@ from contextvars import ContextVar
 from typing import Any
 
 import pytest
-from support.leftovers import assert_no_task_is_left
 from support.virtual_time import in_virtual_time, now
 
 from fastroai.errors import ConfigurationError, NoRunningLoopError, TokenBudgetExceeded
@@ -52,25 +51,6 @@ class Members:
 
 
 @in_virtual_time
-async def test_all_results_are_in_the_order_of_the_coroutines() -> None:
-    one = Members()
-    assert await parallel(one("a", 3), one("b", 1), one("c", 2)) == ("a", "b", "c")
-    assert now() == 3
-    assert await parallel() == ()
-
-
-@in_virtual_time
-async def test_the_first_failure_of_all_is_raised_itself_and_cancels_the_others() -> None:
-    one, error = Members(), RuntimeError("b is broken")
-    with pytest.raises(RuntimeError) as caught:
-        await parallel(one("a", 3), one("b", 1, error), one("c", 2))
-    assert caught.value is error
-    assert now() == 1
-    assert one.told[3:] == ["a is cancelled", "c is cancelled"]
-    assert_no_task_is_left()
-
-
-@in_virtual_time
 async def test_failures_while_the_others_are_cancelled_are_notes_of_the_first() -> None:
     async def stubborn() -> str:
         try:
@@ -81,17 +61,6 @@ async def test_failures_while_the_others_are_cancelled_are_notes_of_the_first() 
     with pytest.raises(RuntimeError) as caught:
         await parallel(stubborn(), Members()("b", 1, RuntimeError("first")))
     assert caught.value.__notes__ == ["Another coroutine failed: ValueError: cannot clean up"]
-
-
-@in_virtual_time
-async def test_a_number_takes_exactly_so_many_in_the_order_in_which_they_come() -> None:
-    one = Members()
-    members = [one("a", 3), one("b", 1, ValueError()), one("c", 2), one("d", 4), one("e", 5)]
-    assert await parallel(*members, require=2) == ("c", "a")
-    assert now() == 3
-    assert one.told[5:] == ["d is cancelled", "e is cancelled"]
-    assert await parallel(one("a", 2), one("b", 1), require=2) == ("b", "a")
-    assert await parallel(one("a", 2), one("b", 1), require="any") == ("b",)
 
 
 @in_virtual_time
@@ -106,51 +75,6 @@ async def test_a_number_that_can_no_longer_be_met_fails_at_once() -> None:
     assert (caught.value.required, caught.value.started) == (3, 4)
     assert caught.value.__cause__ is errors[0]
     assert one.told[4:] == ["a is cancelled", "d is cancelled"]
-
-
-@in_virtual_time
-async def test_zero_takes_successes_and_failures_alike() -> None:
-    one, error = Members(), ValueError("b")
-    outcomes = await parallel(one("a", 3), one("b", 1, error), require=0)
-    assert outcomes == (Success("a"), Failure(error))
-    assert [(one.ok, one.value, one.error) for one in outcomes] == [(True, "a", None), (False, None, error)]
-    assert await parallel(require=0) == ()
-
-
-@in_virtual_time
-async def test_a_race_is_won_by_the_first_success() -> None:
-    one = Members()
-    assert await race(one("a", 3), one("b", 1, ValueError("b")), one("c", 2)) == "c"
-    assert now() == 2
-    with pytest.raises(ParallelFailed, match="the first with ValueError: lost"):
-        await race(one("a", 2, ValueError("later")), one("b", 1, ValueError("lost")))
-
-
-@in_virtual_time
-async def test_those_that_are_cancelled_have_ended_when_it_returns() -> None:
-    one = Members()
-    assert await race(one("a", 1), one("b", 5, cleanup=3)) == "a"
-    assert now() == 4
-    assert_no_task_is_left()
-
-
-@in_virtual_time
-async def test_cancelled_members_are_cancelled_once_while_they_clean_up() -> None:
-    one = Members()
-    assert await race(one("a", 1), one("b", 5, cleanup=2), one("c", 5, cleanup=4)) == "a"
-    assert one.told[3:] == ["b is cancelled", "c is cancelled"]
-    assert now() == 5
-
-
-@in_virtual_time
-async def test_a_member_that_decides_at_once_keeps_the_others_from_beginning() -> None:
-    one = Members()
-
-    async def at_once() -> str:
-        return "now"
-
-    assert await race(at_once(), one("b", 5)) == "now"
-    assert one.told == []
 
 
 @pytest.mark.parametrize("require", ["all", 0, 1, "any"])
@@ -229,45 +153,6 @@ def test_what_is_no_coroutine_is_refused() -> None:
     twice = one("a", 1)
     with pytest.raises(ConfigurationError, match="each coroutine once"):
         parallel(twice, twice)
-
-
-@in_virtual_time
-async def test_cancelled_before_it_begins_it_closes_its_members() -> None:
-    one = Members()
-    for group in (parallel(one("a", 1)), race(one("a", 1)), parallel(parallel(one("a", 1)), one("b", 1))):
-        task = asyncio.create_task(group)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-    parallel(one("a", 1), race(one("b", 1))).close()
-    assert one.told == []
-
-
-@in_virtual_time
-async def test_cancellation_from_outside_ends_all() -> None:
-    one = Members()
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(2):
-            await parallel(one("a", 1), one("b", 3, cleanup=2), one("c", 3))
-    assert one.told[3:] == ["b is cancelled", "c is cancelled"]
-    assert now() == 4
-    assert_no_task_is_left()
-
-
-@in_virtual_time
-async def test_a_member_that_something_else_cancels_ends_all() -> None:
-    one = Members()
-    inner = asyncio.create_task(asyncio.sleep(9))
-
-    async def waits() -> str:
-        asyncio.get_running_loop().call_later(1, inner.cancel)
-        await inner
-        return "never"
-
-    with pytest.raises(asyncio.CancelledError):
-        await parallel(waits(), one("b", 3), require=0)
-    assert now() == 1
-    assert one.told[1:] == ["b is cancelled"]
 
 
 @in_virtual_time

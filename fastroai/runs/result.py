@@ -1,0 +1,65 @@
+"""What the results of all runs have besides their cost: the log, which is read as a trace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+from fastroai.records import dump
+from fastroai.runs.usage import RunCost
+from fastroai.runtime.facts import CallChanged, CallLeftOver, Wait, first_until
+from fastroai.store.reading.trace import RunTrace
+from fastroai.store.record.log import RunLog
+
+
+class _Ended(Protocol):
+    """The fields that a result has."""
+
+    @property
+    def waits(self) -> tuple[Wait, ...]: ...
+    @property
+    def log(self) -> RunLog: ...
+
+
+@dataclass(frozen=True)
+class RunResult(RunCost):
+    """The part that the results of pipelines, graphs and workflows share."""
+
+    __slots__ = ()
+
+    @property
+    def waits_until(self: _Ended) -> datetime | None:
+        """Time from which `wake` takes a paused run up: the first end of its `waits`; `None` without one."""
+        return first_until(self.waits)
+
+    @property
+    def trace(self: _Ended) -> RunTrace:
+        """The trace of the run: every attempt at every step, with its cause, inputs, output and cost.
+
+        That of a graph has every edge, too. A nested run has the trace of the outermost one.
+        """
+        return self.log.trace
+
+    @property
+    def was_resumed(self: _Ended) -> bool:
+        """Whether the run was interrupted, paused or failed before, and was taken up again."""
+        return self.log.trace.was_resumed
+
+    @property
+    def changed_calls(self: _Ended) -> tuple[CallChanged, ...]:
+        """The calls that were declared differently than on record, and what became of their answers."""
+        return self.log.trace.changed_calls
+
+    @property
+    def left_over_calls(self: _Ended) -> tuple[CallLeftOver, ...]:
+        """The calls on record that were not made again, because an answer before them was asked anew."""
+        return self.log.trace.left_over_calls
+
+    def explain(self: _Ended) -> str:
+        """Return why each step ran, and why each edge of a graph was taken or not, with a line for each."""
+        return self.log.trace.explain()
+
+    def model_dump(self) -> dict[str, Any]:
+        """Return the result as values of JSON, without its log and plan."""
+        return dump(self)
