@@ -7,8 +7,8 @@ from fastroai.lazy import lazy_names
 if TYPE_CHECKING:
     from fastroai.errors import FastroAIWarning as FastroAIWarning
     from fastroai.errors import FlowStopped as FlowStopped
-    from fastroai.functions.calling import KeptCall as KeptCall
-    from fastroai.functions.calling import call_records as call_records
+    from fastroai.functions.call_records import KeptCall as KeptCall
+    from fastroai.functions.call_records import call_records as call_records
     from fastroai.functions.computing import ComputeFunction as ComputeFunction
     from fastroai.functions.computing import compute as compute
     from fastroai.functions.configuring import Configuration as Configuration
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from fastroai.functions.refining import refine as refine
     from fastroai.functions.running import run as run
     from fastroai.functions.several.debating import debate as debate
+    from fastroai.functions.several.outcomes import Failure as Failure
+    from fastroai.functions.several.outcomes import Success as Success
     from fastroai.functions.several.probabilistic import Probabilistic as Probabilistic
-    from fastroai.functions.several.side_by_side import Failure as Failure
-    from fastroai.functions.several.side_by_side import Success as Success
     from fastroai.functions.several.side_by_side import parallel as parallel
     from fastroai.functions.several.side_by_side import race as race
     from fastroai.records import CallRecord as CallRecord
@@ -70,7 +70,7 @@ if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getatt
                 "PreconditionFailed",
                 "StabilityAssertionError",
             ),
-            ".calling": ("call_records",),
+            ".call_records": ("call_records",),
             ".computing": ("ComputeFunction", "compute"),
             ".configuring": ("Configuration", "configuration", "configure", "configured", "reset"),
             ".declaring.contracts": ("contract",),
@@ -84,11 +84,12 @@ if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getatt
             ".refining": ("refine",),
             ".running": ("run",),
             ".declaring.schemas": ("hash_of", "schema_of"),
-            ".several.side_by_side": ("Failure", "Success", "parallel", "race"),
+            ".several.outcomes": ("Failure", "Success"),
+            ".several.side_by_side": ("parallel", "race"),
             "fastroai.records": ("CallRecord",),
         },
         unlisted={
-            ".calling": ("KeptCall",),
+            ".call_records": ("KeptCall",),
             ".function": ("Function",),
             # Public in these packages. Here, too, so that a program of Stratum has one import to change.
             "fastroai.errors": (

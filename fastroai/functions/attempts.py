@@ -17,7 +17,7 @@ from fastroai.calls.call import AgentCall, Prompt
 from fastroai.calls.response import ChatResponse
 from fastroai.calls.stream import ChatStream
 from fastroai.errors import BudgetExceeded, records_of
-from fastroai.functions.calling import CallDraft
+from fastroai.functions.call_records import CallDraft
 from fastroai.functions.declaring.conditions import Postcondition
 from fastroai.functions.errors import FailedAttempt, ParseFailure, PostconditionFailed
 from fastroai.functions.prompt import CompiledPrompt, retry_prompt

@@ -2,45 +2,41 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
 from datetime import UTC, datetime
-from decimal import Decimal
-from itertools import count
 from time import perf_counter
-from typing import Any, Final, Generic, Literal, NoReturn, TypeAlias, TypedDict, TypeVar, cast
+from typing import Any, Final, NoReturn, TypeAlias, TypeVar, cast
 
 from pydantic import JsonValue
 
-from fastroai.contracts.annotations import Annotation
 from fastroai.errors import (
-    BudgetExceeded,
     CallChangedError,
     RunCorrupt,
-    TimeLimitExceeded,
     ValueNotStorable,
 )
-from fastroai.functions.configuring import configuration
-from fastroai.functions.errors import (
-    ConsensusFailure,
-    ConvergenceFailure,
-    ParseFailure,
-    PostconditionFailed,
-    PreconditionFailed,
+from fastroai.functions.call_records import (
+    NOTHING_SPENT,
+    CallDraft,
+    FunctionCall,
+    Sums,
+    keep,
+    names_of,
+    open_drafts,
+    outcome_of,
+    sums_of,
 )
+from fastroai.functions.configuring import configuration
 from fastroai.functions.flow_runs.flow_run import CallsOfBody, FlowRun, flow_run_of
 from fastroai.functions.flow_runs.on_record import CallsOnRecord
 from fastroai.human.asking import Halted, is_halt
-from fastroai.records import CallOutcome, CallRecord, Usage
+from fastroai.records import CallOutcome, Usage
 from fastroai.runtime import NO_RETRIES_USED, RetriesUsed, Scope, current_scope
 from fastroai.runtime.concurrency.isolation import noting_cancellations
-from fastroai.runtime.facts import CallEnded, FailedAgentCall, FailureFacts
-from fastroai.runtime.labels import NO_LABELS, Labels, current_row
+from fastroai.runtime.facts import CallEnded, FailedAgentCall
+from fastroai.runtime.labels import current_row
 from fastroai.runtime.retrying.failures import leaves, note_agent_call
 from fastroai.steps import BaseStep, StepContext
-from fastroai.steps.config import ResolvedConfig
 from fastroai.steps.context import RunData, StepData, scope_of
 from fastroai.steps.durability import failure_facts, failure_of, restore_spending, step_place, stored_value
 from fastroai.steps.execution import run_step
@@ -59,126 +55,9 @@ from fastroai.usage import CostCalculator
 
 T = TypeVar("T")
 
-KEPT: Final = 10_000
-"""Number of records that this process keeps: the last ones."""
 
-_records: Final[deque[tuple[CallDraft, object, object]]] = deque(maxlen=KEPT)
-"""Records with the signatures of the function and the innermost flow, because several can have one name."""
-_numbers: Final = count(1)
-_open: Final[dict[Scope, CallDraft]] = {}
-"""The drafts of the calls that are running."""
 _NO_TRACER: Final = NoOpTracer()
 _LIST_PRICES: Final = CostCalculator()
-_NOTHING_SPENT: Final = Usage()
-
-
-@dataclass(slots=True, kw_only=True)
-class FunctionCall(Generic[T]):
-    """A call of a function, with its arguments. Nobody changes it; a frozen one takes longer to make."""
-
-    signature: object
-    """Signature of the function, by which its records are found."""
-    name: str
-    """The name of the function."""
-    kind: Literal["infer", "compute"]
-    inputs: Mapping[str, JsonValue]
-    """The arguments as records show them: opaque values are elided."""
-    key: str
-    """Hash of all arguments; empty for a call outside of any scope, which has no place."""
-    returns: Annotation
-    """The type by which the output is stored and read."""
-    config: ResolvedConfig
-    """Budget, time limits, retries of transport failures."""
-    is_end_kept: bool = False
-    """Whether the caller puts the end on record, as a run of rows does."""
-    declares: Callable[[], Mapping[str, str]] = dict
-    """Function that returns hashes of what is declared for the call; nothing for a function with a body."""
-
-
-@dataclass(slots=True)
-class CallDraft:
-    """Notes about a call while it runs. Its record is made from them when somebody asks for the record."""
-
-    call: FunctionCall[Any]
-    run_id: str
-    started_at: datetime
-    flow: tuple[str, str, str]
-    """The name and the id of the innermost flow around the call, and the id of the flow around that."""
-    trace_id: str = ""
-    """Id of the trace that has the span of the call, for `Tracer.log_error`; empty without a tracer."""
-    prompt_hash: str = ""
-    contract_hash: str = ""
-    model: str = ""
-    attempts: int = 1
-    retry_reasons: list[str] = field(default_factory=list)
-    is_cache_hit: bool = False
-    review_id: str = ""
-    members: list[Any] = field(default_factory=list)
-    iterations: list[Any] = field(default_factory=list)
-    outcome: CallOutcome = "failed"
-    output: object = None
-    failure: FailureFacts | None = None
-    duration_ms: float = 0.0
-    spent: Usage | None = None
-    labels: Labels = NO_LABELS
-    row: int | None = None
-    index: int = 0
-    """The number of the call among those that have ended in this process."""
-    _record: CallRecord | None = None
-
-    @property
-    def record(self) -> CallRecord:
-        """The record of the call, once it has ended."""
-        if self._record is None:
-            self._record = self._made()
-        return self._record
-
-    def _made(self) -> CallRecord:
-        call, failure = self.call, self.failure
-        flow, flow_id, parent_flow_id = self.flow
-        return CallRecord(
-            function=call.name,
-            kind=call.kind,
-            outcome=self.outcome,
-            inputs=dict(call.inputs),
-            output=self.output,
-            error_type="" if failure is None else failure.error_type,
-            error=None if failure is None else failure.message,
-            model=self.model,
-            prompt_hash=self.prompt_hash,
-            contract_hash=self.contract_hash,
-            attempts=self.attempts,
-            retry_reasons=tuple(self.retry_reasons),
-            members=tuple(self.members),
-            iterations=tuple(self.iterations),
-            review_id=self.review_id,
-            started_at=self.started_at,
-            duration_ms=self.duration_ms,
-            run_id=self.run_id,
-            flow=flow,
-            flow_id=flow_id,
-            parent_flow_id=parent_flow_id,
-            **_sums(self.spent or _NOTHING_SPENT),
-        )
-
-
-class _Sums(TypedDict):
-    cost_usd: Decimal
-    cost_complete: bool
-    requests: int
-    input_tokens: int
-    output_tokens: int
-
-
-def _sums(spent: Usage) -> _Sums:
-    """Return the fields of a record that say what was spent."""
-    return _Sums(
-        cost_usd=spent.cost_usd,
-        cost_complete=spent.cost_complete,
-        requests=spent.request_count,
-        input_tokens=spent.input_tokens,
-        output_tokens=spent.output_tokens,
-    )
 
 
 Body: TypeAlias = Callable[[StepContext[Any], CallDraft], Awaitable[T]]
@@ -314,7 +193,7 @@ class _Performance(BaseStep[Any, T]):
         """
         self.call, self.body, self.scope, self.place = call, body, scope, place
         self.flow, self.calls, self.ended_before, self.restored = flow, calls, ended_before, restored
-        self.draft = CallDraft(call, scope.run_id, datetime.now(UTC), _names_of(flow))
+        self.draft = CallDraft(call, scope.run_id, datetime.now(UTC), names_of(flow))
         self.draft.labels, self.draft.row = scope.bounds.labels, current_row.get()
         self.began = perf_counter()
 
@@ -344,7 +223,7 @@ class _Performance(BaseStep[Any, T]):
             # Here, because a call can wait until it may enter its scope.
             if self.flow is not None and _is_pausing(scope):
                 raise Halted
-            _open[scope] = self.draft
+            open_drafts[scope] = self.draft
             try:
                 output = await self._step(around)
             except BaseException as error:
@@ -355,7 +234,7 @@ class _Performance(BaseStep[Any, T]):
                 await self._returned(output)
                 return output
             finally:
-                del _open[scope]
+                del open_drafts[scope]
 
     def _step(self, around: StepContext[Any] | None) -> Awaitable[T]:
         scope, call = self.scope, self.call
@@ -426,7 +305,7 @@ class _Performance(BaseStep[Any, T]):
         draft.outcome, draft.duration_ms = outcome, (perf_counter() - self.began) * 1000
         if scope.has_spent:
             draft.spent = scope.spent() if not self.restored else self._spent_since(self.restored)
-        _keep(draft, self.flow)
+        keep(draft, self.flow)
         if (tracer := scope.tracer) is not None:
             log_metrics(tracer, draft.trace_id, attributes.ended_call_attributes(draft.record))
         log = log_of(scope)
@@ -463,14 +342,14 @@ class _Performance(BaseStep[Any, T]):
         """Return the spending from the charge with this index on."""
         return Usage.of(self.scope.spending.records[charge:])
 
-    def _sums_for_log(self) -> _Sums:
+    def _sums_for_log(self) -> Sums:
         """Return the sums of all spending that no earlier end of the call on record says."""
         run = run_of(self.scope)
         if not self.restored or run is None:
-            return _sums(self.draft.spent or _NOTHING_SPENT)
+            return sums_of(self.draft.spent or NOTHING_SPENT)
         last_end = 0 if self.ended_before is None else run.recorded.position_of(self.ended_before)
         charges = run.recorded.charges(self.place)
-        return _sums(self._spent_since(sum(charge.position < last_end for charge in charges)))
+        return sums_of(self._spent_since(sum(charge.position < last_end for charge in charges)))
 
     def _is_on_record(self, ended: CallEnded) -> bool:
         """Return whether the same end is on record.
@@ -481,85 +360,3 @@ class _Performance(BaseStep[Any, T]):
         if before is None or before.failure is None or ended.failure is None:
             return False
         return (before.attempt, before.failure.error_type) == (ended.attempt, ended.failure.error_type)
-
-
-_OUTCOMES: Final[Mapping[type[BaseException], CallOutcome]] = {
-    PreconditionFailed: "precondition_failed",
-    PostconditionFailed: "postcondition_failed",
-    ParseFailure: "parse_failure",
-    ConvergenceFailure: "convergence_failure",
-    ConsensusFailure: "consensus_failure",
-    TimeLimitExceeded: "timed_out",
-}
-
-
-def outcome_of(error: BaseException) -> CallOutcome:
-    """Return the outcome of a call that raised this error."""
-    for leaf in leaves(error):
-        if isinstance(leaf, BudgetExceeded):
-            return "budget_exceeded"
-        if isinstance(leaf, asyncio.CancelledError):
-            return "cancelled"
-    for kind, outcome in _OUTCOMES.items():
-        if isinstance(error, kind):
-            return outcome
-    return "failed"
-
-
-def note_review(scope: Scope, review_id: str) -> None:
-    """Note that the innermost call around a scope has waited for a person."""
-    draft = next((_open[one] for one in scope.lineage() if one in _open), None)
-    if draft is not None:
-        draft.review_id = review_id
-
-
-def _names_of(flow: FlowRun | None) -> tuple[str, str, str]:
-    """Return the name and the id of a flow, and the id of the flow around it."""
-    if flow is None:
-        return "", "", ""
-    return flow.name, flow.id, "" if flow.outer is None else flow.outer.id
-
-
-def _keep(draft: CallDraft, flow: FlowRun | None) -> None:
-    """Keep the record of a call in this process. `flow` is the innermost flow around the call."""
-    draft.index = next(_numbers)
-    _records.append((draft, draft.call.signature, None if flow is None else flow.signature))
-
-
-def kept_records(signature: object = None) -> tuple[CallRecord, ...]:
-    """Return the last 10,000 records of this process, oldest first, also of calls outside of flows.
-
-    With a signature, return only the records of one function, or of the calls that one flow has made.
-    """
-    records = tuple(_records)
-    if signature is not None:
-        records = tuple([record for record in records if record[1] is signature or record[2] is signature])
-    return tuple([draft.record for draft, _, _ in records])
-
-
-@dataclass(frozen=True, slots=True)
-class KeptCall:
-    """A call of a typed function that this process has made, and what tells it from the others."""
-
-    index: int
-    """Number of the call among those that have ended in this process, from 1."""
-    row: int | None
-    """Number, from 0, of the item of `ctx.map`, or of the coroutine of `parallel` or `race`, that made the
-    call; `None` outside of these."""
-    tags: tuple[str, ...]
-    """The tags of the runs and budget scopes around the call: your own labels."""
-    tenant: str | None
-    record: CallRecord
-    """What the call was, and how it ended."""
-
-
-def call_records(*, after: int = 0) -> tuple[KeptCall, ...]:
-    """Return the last 10,000 calls of typed functions in this process, in the order of their ends.
-
-    Outputs on record that a resumed run gives back are no calls.
-
-    Args:
-        after: Return only calls with a higher index: those that have ended since you looked last.
-    """
-    drafts = [draft for draft, _, _ in tuple(_records) if draft.index > after]
-    return tuple([KeptCall(draft.index, draft.row, *draft.labels, draft.record) for draft in drafts])

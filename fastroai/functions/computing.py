@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, Literal, ParamSpec, Protocol, cast, o
 
 from typing_extensions import TypeVar
 
-from fastroai.functions.calling import CallDraft
+from fastroai.functions.call_records import CallDraft
 from fastroai.functions.declaring.conditions import Conditions, OutputConditions, Postcondition, Precondition
 from fastroai.functions.declaring.schemas import hash_of
 from fastroai.functions.declaring.signature import Signature

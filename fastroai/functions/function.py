@@ -13,7 +13,8 @@ from typing_extensions import TypeVar, Unpack
 
 from fastroai.contracts.annotations import Annotation
 from fastroai.errors import ConfigurationError, ContractViolation
-from fastroai.functions.calling import CallDraft, FunctionCall, kept_records, perform
+from fastroai.functions.call_records import CallDraft, FunctionCall, kept_records
+from fastroai.functions.calling import perform
 from fastroai.functions.declaring.conditions import Postcondition, Precondition
 from fastroai.functions.declaring.signature import Signature
 from fastroai.functions.errors import CompileError, PreconditionFailed

@@ -19,7 +19,7 @@ from fastroai.contracts.annotations import Annotation, outer_class
 from fastroai.errors import ConfigurationError, FastroAIWarning, ScopeClosedError
 from fastroai.functions.attempts import Asker
 from fastroai.functions.cache import AnswerCache, global_cache, process_cache, session_cache
-from fastroai.functions.calling import CallDraft
+from fastroai.functions.call_records import CallDraft
 from fastroai.functions.configuring import configuration
 from fastroai.functions.declaring.conditions import Postcondition, Precondition
 from fastroai.functions.declaring.declaration import (

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 from fastroai.runtime.facts import RunFinished, StepSkipped
+from fastroai.store.reading.history import RunSummary
 from fastroai.workflows.answers import (
     AwaitGate,
     DeclaredField,
@@ -14,6 +16,9 @@ from fastroai.workflows.answers import (
     ExecuteFlow,
     ExecuteStep,
     FlowEnded,
+    FlowStatus,
+    IterationAnswer,
+    ListedFlow,
     LoopState,
     NextAnswer,
     Skipped,
@@ -21,7 +26,7 @@ from fastroai.workflows.answers import (
 )
 from fastroai.workflows.auditing import duration_ms, records_of
 from fastroai.workflows.calls import FlowCall
-from fastroai.workflows.machine.iterations import Loop
+from fastroai.workflows.machine.iterations import Loop, Reported
 from fastroai.workflows.machine.machine import SKIP_IF
 from fastroai.workflows.machine.state import FlowState
 from fastroai.workflows.spec.document import IterationSpec
@@ -203,3 +208,55 @@ def _skipped(call: FlowCall) -> tuple[Skipped, ...]:
 def _reason(call: FlowCall, skipped: StepSkipped) -> str:
     said = call.spec(skipped.step_id)[1].skip_reason
     return said if said and skipped.cause == SKIP_IF else skipped.cause
+
+
+def iteration_answer(
+    call: FlowCall, step_id: str, spec: IterationSpec, status: str, reported: Reported | None
+) -> IterationAnswer:
+    """Return how far the loop of a step is, after a report if there was one."""
+    gathers = spec.accumulate is not None
+    answer = IterationAnswer(
+        status=status,  # type: ignore[arg-type]
+        flow_id=call.flow_id(call.path),
+        step_id=step_id,
+        iteration=0,
+        max_iterations=spec.max_iterations,
+        exit_criterion=None if spec.exit_criterion is None else spec.exit_criterion.text,
+        accumulated_count=0 if gathers else None,
+        dry_streak=0 if gathers else None,
+    )
+    if reported is None:
+        return answer
+    return answer.model_copy(
+        update={
+            "iteration": reported.iteration,
+            "exit_criterion_met": reported.is_met,
+            "exit_criterion_error": reported.criterion_error,
+            "outcome": reported.outcome,
+            "accumulated_count": reported.accumulated_count,
+            "new_count": reported.new_count,
+            "dry_streak": reported.dry_streak,
+            "extraction_error": reported.extraction_error,
+        }
+    )
+
+
+def listed(run: RunSummary) -> ListedFlow:
+    """Return a run in the form that lists of flows have."""
+    return ListedFlow(
+        flow_id=run.run_id,
+        workflow=run.pipeline or "",
+        status=_LISTED.get(run.status, "in_progress"),
+        awaits=run.status == "paused",
+        started_at=run.started_at,
+        updated_at=run.updated_at,
+        error=run.error,
+    )
+
+
+_LISTED: Final[Mapping[str, FlowStatus]] = {
+    "finished": "complete",
+    "failed": "failed",
+    "cancelled": "killed",
+    "unreadable": "unreadable",
+}

@@ -17,6 +17,7 @@ from fastroai.errors import RevisionConflict, RunConflict
 from fastroai.runs.openings import RunKeeper
 from fastroai.runtime import classify
 from fastroai.runtime.facts import (
+    AnswerGiven,
     Fact,
     PlanFact,
     QuestionAsked,
@@ -73,6 +74,14 @@ class StoredFlow:
     def finish(self) -> RunFinished | None:
         """The fact that says how the run ended, or why it is paused; `None` while something is due."""
         return self.driven.replay.finish
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether a call takes the run up: a person has answered, or the process that ran it has died."""
+        ended, found = self.recorded.ended, self.found
+        is_paused = ended is not None and ended.status == "paused"
+        is_answered = is_paused and isinstance(self.recorded.entries[-1], AnswerGiven)
+        return is_answered or (found is not None and found.is_interrupted)
 
     @property
     def questions(self) -> tuple[int, ...]:

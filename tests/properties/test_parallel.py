@@ -15,7 +15,8 @@ from support.virtual_time import VirtualTimeLoop, now
 
 from fastroai.errors import ScopeClosedError
 from fastroai.functions.errors import ParallelFailed
-from fastroai.functions.several.side_by_side import Failure, Success, parallel, race
+from fastroai.functions.several.outcomes import Failure, Success
+from fastroai.functions.several.side_by_side import parallel, race
 from fastroai.human.asking import Halted
 
 common = settings(deadline=None)

@@ -15,7 +15,7 @@ from typing_extensions import TypeVar
 
 from fastroai.contracts.annotations import Annotation
 from fastroai.errors import ConfigurationError, FlowStopped, StepExecutionError, failure_inside
-from fastroai.functions.calling import kept_records
+from fastroai.functions.call_records import kept_records
 from fastroai.functions.configuring import configuration, tell_reviewers
 from fastroai.functions.declaring.signature import Signature
 from fastroai.functions.declaring.static_checks import flow_problems

@@ -24,7 +24,7 @@ from fastroai.errors import (
     StepExecutionError,
     ValueNotStorable,
 )
-from fastroai.functions.calling import note_review
+from fastroai.functions.call_records import note_review
 from fastroai.functions.configuring import configuration, tell_reviewers
 from fastroai.functions.declaring.schemas import digest
 from fastroai.functions.errors import HumanTimeoutError

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Literal, Never, TypeAlias, overload
+from typing import Any, ClassVar, Literal, Never, TypeAlias, overload
 
 from typing_extensions import TypeVar
 
-from fastroai.contracts.brief import one_line
-from fastroai.errors import BudgetExceeded, ConfigurationError
+from fastroai.errors import ConfigurationError
 from fastroai.functions.configuring import configuration
 from fastroai.functions.declaring.conditions import Conditions, Postcondition
-from fastroai.functions.errors import ParallelFailed, ParallelValidationFailed
+from fastroai.functions.errors import ParallelValidationFailed
 from fastroai.functions.pending import Pending
 from fastroai.functions.several.members import close_all, run_members
+from fastroai.functions.several.outcomes import Outcome, OutcomeTally
 from fastroai.runtime import Scope, current_scope
 from fastroai.runtime.concurrency.wakeup import running_loop
 from fastroai.runtime.options import check_count
-from fastroai.runtime.retrying.failures import leaves, note_failed_beside
 
 T = TypeVar("T")
 T1 = TypeVar("T1", default=Never)
@@ -38,29 +36,6 @@ Check: TypeAlias = Callable[[T], object] | None
 
 Require: TypeAlias = Literal["all", "any"] | int
 """How many calls must succeed: all; one; a number; or 0, which takes successes and failures alike."""
-
-
-@dataclass(frozen=True, slots=True)
-class Success(Generic[T]):
-    """The outcome of a coroutine of `parallel(..., require=0)` that returned."""
-
-    value: T
-    """The result of the coroutine."""
-    ok: ClassVar[Literal[True]] = True
-    error: ClassVar[None] = None
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """The outcome of a coroutine of `parallel(..., require=0)` that raised."""
-
-    error: Exception
-    """The exception of the coroutine."""
-    ok: ClassVar[Literal[False]] = False
-    value: ClassVar[None] = None
-
-
-Outcome: TypeAlias = Success[T] | Failure
 
 
 # Type checkers can tell the types in a tuple only for a fixed number of coroutines: here, up to ten; of
@@ -357,7 +332,7 @@ def parallel(
             return await inside()
 
     async def inside() -> tuple[Any, ...]:
-        tally: _Tally[Any] = _Tally(len(coroutines), required)
+        tally: OutcomeTally[Any] = OutcomeTally(len(coroutines), required)
         await run_members(coroutines, tally, concurrency)
         results = tally.all_results() if require == "all" else tally.results()
         if violations := validation.violations(results):
@@ -436,66 +411,6 @@ class _Together(Pending[T]):
         if not self.has_begun:
             close_all(self._members)
         super().close()
-
-
-class _Tally(Generic[T]):
-    """Counts results and failures, in the order in which they come."""
-
-    def __init__(self, members: int, required: int) -> None:
-        """Count until `required` members have succeeded, or too few can; if it is 0, until all have ended."""
-        self._members = members
-        self._required = required
-        self._values: dict[int, T] = {}
-        self._errors: dict[int, Exception] = {}
-
-    @property
-    def is_decided(self) -> bool:
-        left = self._members - len(self._errors)
-        return self._required > 0 and (self._is_met or left < self._required)
-
-    @property
-    def _is_met(self) -> bool:
-        return len(self._values) >= self._required
-
-    def came(self, member: int, value: T) -> None:
-        if not self.is_decided:
-            self._values[member] = value
-
-    def failed(self, member: int, error: Exception) -> None:
-        self._errors[member] = error
-
-    def ends_all(self, error: Exception, *, is_stop: bool) -> bool:
-        """See `Tally`. If no success is required, a budget that is used up leaves those that came before."""
-        is_budget = any(isinstance(leaf, BudgetExceeded) for leaf in leaves(error))
-        return is_stop and not (self._required == 0 and is_budget)
-
-    def all_results(self) -> tuple[T, ...]:
-        """Return every result in the order of the members. Raises the first failure."""
-        if self._errors:
-            first, *others = self._errors.values()
-            for other in others:
-                first.add_note(f"Another coroutine failed: {one_line(f'{type(other).__name__}: {other}')}")
-            note_failed_beside(first, others)
-            raise first
-        return tuple([self._values[member] for member in range(self._members)])
-
-    def results(self) -> tuple[T, ...] | tuple[Outcome[T], ...]:
-        """Return as many results as are required; or the outcome of each member, if none is required.
-
-        Raises `ParallelFailed`.
-        """
-        if self._required == 0:
-            return tuple([self._outcome(member) for member in range(self._members)])
-        if not self._is_met:
-            errors = tuple(self._errors.values())
-            failed = ParallelFailed(self._required, self._members, errors)
-            note_failed_beside(failed, errors)
-            raise failed from errors[0]
-        return tuple(self._values.values())
-
-    def _outcome(self, member: int) -> Outcome[T]:
-        error = self._errors.get(member)
-        return Success(self._values[member]) if error is None else Failure(error)
 
 
 def _check_coroutines(coroutines: Sequence[object]) -> None:

@@ -32,7 +32,7 @@ from fastroai.errors import (
     StepExecutionError,
 )
 from fastroai.functions import Function, call_records, parallel
-from fastroai.functions.calling import kept_records
+from fastroai.functions.call_records import kept_records
 from fastroai.functions.errors import CompileError, PostconditionFailed, PreconditionFailed
 from fastroai.testing import Fault, ModelServer, Reply, ToolCall
 from fastroai.usage import Quote

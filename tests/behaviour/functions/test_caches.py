@@ -13,7 +13,7 @@ from support.typed_functions import Sentiment, listed_costs, sentiment
 from fastroai import Budget, budget_scope, flow, infer, opaque
 from fastroai.errors import FastroAIWarning
 from fastroai.functions import configured
-from fastroai.functions.calling import kept_records
+from fastroai.functions.call_records import kept_records
 from fastroai.functions.errors import PostconditionFailed, PreconditionFailed
 from fastroai.store import MemoryRunStore, SQLiteRunStore
 from fastroai.testing import ModelServer, Reply, Usage

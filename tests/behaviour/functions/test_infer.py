@@ -20,7 +20,7 @@ from support.typed_functions import Sentiment, instructions_to, listed_costs, sa
 from fastroai import Budget, CostBudgetExceeded, FastroAgent, infer, usage_of
 from fastroai.errors import ConfigurationError, ContractViolation, TimeBudgetExceeded
 from fastroai.functions import Probabilistic, configured, contract
-from fastroai.functions.calling import kept_records
+from fastroai.functions.call_records import kept_records
 from fastroai.functions.errors import (
     CompileError,
     ParseFailure,

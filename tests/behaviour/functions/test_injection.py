@@ -11,7 +11,7 @@ from pydantic_ai.models import Model
 from support.typed_functions import instructions_to
 
 from fastroai import contract, infer, opaque
-from fastroai.functions.calling import kept_records
+from fastroai.functions.call_records import kept_records
 from fastroai.functions.errors import ParseFailure, PostconditionFailed
 from fastroai.testing import ModelServer, Reply, ToolCall
 

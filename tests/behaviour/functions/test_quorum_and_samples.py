@@ -15,7 +15,7 @@ from support.typed_functions import Sentiment, listed_costs, sentiment
 
 from fastroai import Budget, BudgetExceeded, infer
 from fastroai.functions import Probabilistic, configured
-from fastroai.functions.calling import kept_records
+from fastroai.functions.call_records import kept_records
 from fastroai.functions.errors import (
     CompileError,
     ConsensusFailure,

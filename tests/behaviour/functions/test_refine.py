@@ -15,7 +15,7 @@ from support.typed_functions import (
 
 from fastroai import Budget, CostBudgetExceeded, contract, flow, infer, opaque, refine
 from fastroai.errors import ConfigurationError
-from fastroai.functions.calling import kept_records
+from fastroai.functions.call_records import kept_records
 from fastroai.functions.errors import CompileError, ConvergenceFailure
 from fastroai.testing import ModelServer, Reply, ServedRequest, Usage
 

@@ -31,7 +31,7 @@ from fastroai.functions import (
     parallel,
     race,
 )
-from fastroai.functions.calling import kept_records
+from fastroai.functions.call_records import kept_records
 from fastroai.functions.errors import ParallelFailed, ParallelValidationFailed, PostconditionFailed
 from fastroai.records import CallRecord
 from fastroai.store import MemoryRunStore

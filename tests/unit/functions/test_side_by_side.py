@@ -14,7 +14,8 @@ from support.virtual_time import in_virtual_time, now
 
 from fastroai.errors import ConfigurationError, NoRunningLoopError, TokenBudgetExceeded
 from fastroai.functions.errors import ParallelFailed, ParallelValidationFailed
-from fastroai.functions.several.side_by_side import Failure, Success, parallel, race
+from fastroai.functions.several.outcomes import Failure, Success
+from fastroai.functions.several.side_by_side import parallel, race
 from fastroai.human.asking import Halted
 from fastroai.runtime import Scope
 
