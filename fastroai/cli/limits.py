@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import getpass
-from datetime import datetime
-from decimal import Decimal
 from typing import TYPE_CHECKING, cast
 
 from pydantic import JsonValue
@@ -12,14 +10,13 @@ from pydantic import JsonValue
 from fastroai.cli.exits import OK
 from fastroai.cli.opened import opened_book
 from fastroai.cli.reading import print_json
+from fastroai.cli.shapes import fields_of
 from fastroai.cli.spending import check_format, write_csv
 from fastroai.cli.text import dollars, local
 from fastroai.errors import ConfigurationError
 from fastroai.plain_text import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from fastroai.usage.shared.spend_store import SpendAdjustment, SpendStatus, Window
 
 AS_IN_CODE = "default"
@@ -120,19 +117,8 @@ def _person(by: str | None) -> str:
 
 def _shape(status: SpendStatus) -> dict[str, JsonValue]:
     made: list[JsonValue] = [_adjustment_of(status, one) for one in status.adjustments]
-    return {**_row(_WINDOW_FIELDS, status), "adjustments": made}
+    return {**fields_of(_WINDOW_FIELDS, status), "adjustments": made}
 
 
 def _adjustment_of(status: SpendStatus, made: SpendAdjustment) -> dict[str, JsonValue]:
-    return _row(_ADJUSTMENT_FIELDS, made, status)
-
-
-def _row(names: Iterable[str], *sources: SpendAdjustment | SpendStatus) -> dict[str, JsonValue]:
-    """Return fields as JSON, each of the first source that has it."""
-    return {name: _plain(next(getattr(one, name) for one in sources if hasattr(one, name))) for name in names}
-
-
-def _plain(value: Decimal | datetime | str | bool | None) -> JsonValue:
-    if isinstance(value, datetime):
-        return value.isoformat()
-    return f"{value:f}" if isinstance(value, Decimal) else value
+    return fields_of(_ADJUSTMENT_FIELDS, made, status)

@@ -2,125 +2,79 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import JsonValue
 
 if TYPE_CHECKING:
-    from fastroai.runtime.facts import FailureFacts
     from fastroai.store.open_questions import Question
     from fastroai.store.reading.history import RunSummary
     from fastroai.store.reading.step_summaries import StepSummary
     from fastroai.store.reading.trace_diff import Difference
     from fastroai.store.record.conversations import AgentConversation
 
+_RUN: Final = (
+    "run_id pipeline status started_at updated_at requests failed_requests cost_usd error forked_from tags "
+    "tenant owner lease_until due_at"
+)
+_QUESTION: Final = (
+    "id run_id pipeline node visit question answer_schema options to asked_at deadline tags tenant"
+)
+_STEP: Final = "place step depth needs status cause attempts started_at ended_at"
+
+
+def fields_of(names: Iterable[str], *sources: Any) -> dict[str, JsonValue]:
+    """Return fields as JSON, each of the first source that has it. Amounts are text, as they are exact."""
+    return {name: _plain(next(getattr(one, name) for one in sources if hasattr(one, name))) for name in names}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    return [*map(_plain, value)] if isinstance(value, tuple) else value
+
 
 def run_shape(run: RunSummary) -> dict[str, JsonValue]:
-    """Return a run in brief. Costs are text, because they are exact."""
-    return {
-        "run_id": run.run_id,
-        "pipeline": run.pipeline,
-        "status": run.status,
-        "started_at": _time(run.started_at),
-        "updated_at": _time(run.updated_at),
-        "requests": run.requests,
-        "failed_requests": run.failed_requests,
-        "cost_usd": str(run.cost_usd),
-        "error": run.error,
-        "forked_from": run.forked_from,
-        "tags": list(run.tags),
-        "tenant": run.tenant,
-        "owner": run.owner,
-        "lease_until": _time(run.lease_until),
-        "due_at": _time(run.due_at),
-    }
+    """Return a run in brief."""
+    return fields_of(_RUN.split(), run)
 
 
 def question_shape(question: Question) -> dict[str, JsonValue]:
     """Return a question, with its answer if it has one."""
-    given = question.answer
-    return {
-        "id": question.id,
-        "run_id": question.run_id,
-        "pipeline": question.pipeline,
-        "node": question.node,
-        "visit": question.visit,
-        "question": question.question,
-        "answer_schema": question.answer_schema,
-        "options": None if question.options is None else list(question.options),
-        "to": question.to,
-        "asked_at": _time(question.asked_at),
-        "deadline": _time(question.deadline),
-        "tags": list(question.tags),
-        "tenant": question.tenant,
-        "given": None
-        if given is None
-        else {
-            "answer": given.value,
-            "reviewer": given.reviewer,
-            "rationale": given.rationale,
-            "at": _time(given.given_at),
-        },
-        "closed": question.closed,
-    }
+    shape, given = fields_of(_QUESTION.split(), question), question.answer
+    shape["given"] = None
+    if given is not None:
+        by = fields_of(("reviewer", "rationale"), given)
+        shape["given"] = {"answer": given.value, **by, "at": _plain(given.given_at)}
+    return {**shape, "closed": question.closed}
 
 
 def conversation_shape(conversation: AgentConversation) -> dict[str, JsonValue]:
     """Return what an agent and a model said to each other."""
-    return {
-        "place": conversation.place,
-        "call": conversation.call,
-        "attempt": conversation.attempt,
-        "tools": list(conversation.tools),
-        "agent": conversation.agent,
-        "history": conversation.history,
-        "messages": list(conversation.messages),
-        "sealed": conversation.is_sealed,
-    }
+    names = ("place", "call", "attempt", "tools", "agent", "history", "messages")
+    return {**fields_of(names, conversation), "sealed": conversation.is_sealed}
 
 
 def step_shape(step: StepSummary) -> dict[str, JsonValue]:
     """Return a step in brief."""
     failure = step.failure
     return {
-        "place": step.place,
-        "step": step.step,
-        "depth": step.depth,
-        "needs": list(step.needs),
-        "status": step.status,
-        "cause": step.cause,
-        "attempts": step.attempts,
-        "started_at": _time(step.started_at),
-        "ended_at": _time(step.ended_at),
+        **fields_of(_STEP.split(), step),
         "requests": step.usage.request_count,
-        "failed_requests": step.usage.failed_requests,
-        "cost_usd": str(step.usage.cost_usd),
-        "cost_complete": step.usage.cost_complete,
+        **fields_of(("failed_requests", "cost_usd", "cost_complete"), step.usage),
         "output": step.output,
-        "failure": None if failure is None else failure_shape(failure),
-    }
-
-
-def failure_shape(failure: FailureFacts) -> dict[str, JsonValue]:
-    """Return a failure."""
-    return {
-        "error_type": failure.error_type,
-        "message": failure.message,
-        "failure_class": failure.failure_class,
+        "failure": None
+        if failure is None
+        else fields_of(("error_type", "message", "failure_class"), failure),
     }
 
 
 def difference_shape(difference: Difference) -> dict[str, JsonValue]:
     """Return one difference between two runs."""
-    return {
-        "kind": difference.kind,
-        "place": difference.place,
-        "text": str(difference),
-        "first": difference.first,
-        "second": difference.second,
-    }
-
-
-def _time(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.isoformat()
+    ends = fields_of(("first", "second"), difference)
+    return {**fields_of(("kind", "place"), difference), "text": str(difference), **ends}

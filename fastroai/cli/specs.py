@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -10,6 +10,7 @@ from pydantic import JsonValue
 
 from fastroai.cli.exits import FAILED, NOT_FOUND, OK, complain
 from fastroai.cli.reading import print_json
+from fastroai.cli.shapes import fields_of
 from fastroai.drawing import mermaid, svg
 from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.plain_text import plain
@@ -58,20 +59,13 @@ def _validated(
         "flows": {}
         if spec is None
         else {name: [one.id for one in flow.steps] for name, flow in spec.flows.items()},
-        "errors": [_problem(one) for one in problems],
+        "errors": _shapes(problems),
     }
 
 
-def _problem(problem: WorkflowProblem) -> dict[str, JsonValue]:
-    return {
-        "message": problem.message,
-        "line": problem.line,
-        "column": problem.column,
-        "flow": problem.flow,
-        "step": problem.step,
-        "allowed": list(problem.allowed),
-        "nearest": problem.nearest,
-    }
+def _shapes(problems: Iterable[WorkflowProblem]) -> list[JsonValue]:
+    names = ("message", "line", "column", "flow", "step", "allowed", "nearest")
+    return [fields_of(names, one) for one in problems]
 
 
 def _print_validated(file: str, spec: WorkflowSpec | None, problems: Sequence[WorkflowProblem]) -> None:
@@ -90,8 +84,7 @@ def list_specs(folder: str, as_json: bool) -> int:
     catalog = find_specs(Path(folder))
     if as_json:
         invalid: list[JsonValue] = [
-            {"path": str(path), "errors": [_problem(one) for one in problems]}
-            for path, problems in catalog.invalid.items()
+            {"path": str(path), "errors": _shapes(problems)} for path, problems in catalog.invalid.items()
         ]
         print_json({"workflows": [_entry(one) for one in catalog.entries], "invalid": invalid})
         return OK
@@ -124,16 +117,8 @@ def compile_tasks(folder: str, flow: str, output: str | None, as_json: bool) -> 
     if output is not None:
         _write(output, compiled.text)
     if as_json:
-        steps: list[JsonValue] = [
-            {
-                "id": task.id,
-                "title": task.title,
-                "parallel": task.parallel,
-                "ensures": list(task.ensures),
-                "judgment": list(task.judgment),
-            }
-            for task in compiled.tasks
-        ]
+        names = ("id", "title", "parallel", "ensures", "judgment")
+        steps: list[JsonValue] = [fields_of(names, task) for task in compiled.tasks]
         print_json({"flow_name": flow, "steps": steps, "yaml": compiled.text, "path": output})
     elif output is None:
         print(plain(compiled.text), end="")
