@@ -28,7 +28,10 @@ _STEP: Final = "place step depth needs status cause attempts started_at ended_at
 
 def fields_of(names: Iterable[str], *sources: Any) -> dict[str, JsonValue]:
     """Return fields as JSON, each of the first source that has it. Amounts are text, as they are exact."""
-    return {name: _plain(next(getattr(one, name) for one in sources if hasattr(one, name))) for name in names}
+    return {
+        name: _plain(next(getattr(source, name) for source in sources if hasattr(source, name)))
+        for name in names
+    }
 
 
 def _plain(value: Any) -> Any:
@@ -46,11 +49,11 @@ def run_shape(run: RunSummary) -> dict[str, JsonValue]:
 
 def question_shape(question: Question) -> dict[str, JsonValue]:
     """Return a question, with its answer if it has one."""
-    shape, given = fields_of(_QUESTION.split(), question), question.answer
+    shape, answer = fields_of(_QUESTION.split(), question), question.answer
     shape["given"] = None
-    if given is not None:
-        by = fields_of(("reviewer", "rationale"), given)
-        shape["given"] = {"answer": given.value, **by, "at": _plain(given.given_at)}
+    if answer is not None:
+        by = fields_of(("reviewer", "rationale"), answer)
+        shape["given"] = {"answer": answer.value, **by, "at": _plain(answer.given_at)}
     return {**shape, "closed": question.closed}
 
 

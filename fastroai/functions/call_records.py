@@ -181,7 +181,7 @@ def outcome_of(error: BaseException) -> CallOutcome:
 
 def note_review(scope: Scope, review_id: str) -> None:
     """Note that the innermost call around a scope has waited for a person."""
-    draft = next((open_drafts[one] for one in scope.lineage() if one in open_drafts), None)
+    draft = next((open_drafts[around] for around in scope.lineage() if around in open_drafts), None)
     if draft is not None:
         draft.review_id = review_id
 

@@ -137,9 +137,9 @@ def _step(
         intent=step.intent if function is None else function.intent,
         inputs=call.machine.inputs(step_id),
         output_contract=step.output_contract,
-        output_fields={name: one.type for name, one in fields.items()},
-        contract={name: DeclaredField.of(one) for name, one in fields.items()},
-        ensure=tuple(one.text for one in step.ensure),
+        output_fields={name: field.type for name, field in fields.items()},
+        contract={name: DeclaredField.of(field) for name, field in fields.items()},
+        ensure=tuple(condition.text for condition in step.ensure),
         attempt=state.attempt,
         max_attempts=step.attempts,
         retries_remaining=step.attempts - state.attempt + 1,
@@ -199,9 +199,9 @@ def _gate(call: FlowCall, step_id: str) -> AwaitGate:
 def _skipped(call: FlowCall) -> tuple[Skipped, ...]:
     """Return the steps that were left out in this call."""
     return tuple(
-        Skipped(step_id=one.step_id, reason=_reason(call, one))
-        for one in call.flow.decided
-        if isinstance(one, StepSkipped) and call.spec(one.step_id)[1].gate is None
+        Skipped(step_id=decision.step_id, reason=_reason(call, decision))
+        for decision in call.flow.decided
+        if isinstance(decision, StepSkipped) and call.spec(decision.step_id)[1].gate is None
     )
 
 

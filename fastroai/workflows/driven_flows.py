@@ -424,10 +424,10 @@ class WorkflowRuns:
     async def list_flows(self, *, limit: int = 100) -> FlowList | ErrorAnswer:
         """Return the flows in the store, the latest first."""
         try:
-            found = await RunHistory(self.store, codec=self._codec).list(tag=TAG, limit=limit)
+            runs = await RunHistory(self.store, codec=self._codec).list(tag=TAG, limit=limit)
         except FastroAIError as raised:
             return error_of(raised, None)
-        return FlowList(status="ok", flows=tuple(map(listed, found)))
+        return FlowList(status="ok", flows=tuple(map(listed, runs)))
 
     # --- parts of calls ---
 
@@ -472,8 +472,8 @@ class WorkflowRuns:
             report = ReportedUsage.model_validate(usage)
         except ValidationError as invalid:
             problems = "; ".join(
-                f"{'.'.join(map(str, one['loc'])) or 'usage'}: {one['msg']}"
-                for one in invalid.errors(include_url=False)
+                f"{'.'.join(map(str, problem['loc'])) or 'usage'}: {problem['msg']}"
+                for problem in invalid.errors(include_url=False)
             )
             raise refuse("invalid_usage", f"The usage has the wrong form: {problems}") from None
         provider, model = provider_and_name(report.model, None)

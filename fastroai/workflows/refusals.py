@@ -108,8 +108,8 @@ def error_of(raised: FastroAIError, flow_id: str | None) -> ErrorAnswer:
 def check_path(call: FlowCall) -> None:
     """Refuse a call about an inner flow that does not exist or has not begun."""
     if call.path and call.path not in call.machine.state.flows:
-        known = tuple(call.flow_id(path) for path in call.machine.state.flows)
-        raise refuse("flow_not_found", f"No flow runs at step {call.path!r}.", None, *known)
+        flow_ids = tuple(call.flow_id(path) for path in call.machine.state.flows)
+        raise refuse("flow_not_found", f"No flow runs at step {call.path!r}.", None, *flow_ids)
 
 
 def known_step(call: FlowCall, step_id: str) -> str:
@@ -117,8 +117,8 @@ def known_step(call: FlowCall, step_id: str) -> str:
     full = call.full_id(step_id)
     if full not in call.driven.plan.steps:
         due = _short_ids(call)
-        known = [call.short_id(one) for one in call.driven.plan.steps]
-        message = f"The flow has no step {step_id!r}.{nearest_hint(step_id, known)} {_told_due(call)}"
+        step_ids = [call.short_id(step) for step in call.driven.plan.steps]
+        message = f"The flow has no step {step_id!r}.{nearest_hint(step_id, step_ids)} {_told_due(call)}"
         raise refuse("step_not_found", message, step_id, *due)
     return full
 
@@ -130,7 +130,7 @@ def due_step(call: FlowCall, step_id: str) -> str:
     if step.gate is not None:
         message = f"Step {step_id!r} is a gate, where a person decides. Resolve it with gate_resolve."
         raise refuse("gate_step_requires_gate_resolve", message, step_id)
-    if step.flow is not None and any(one.startswith(f"{full}.") for one in call.due):
+    if step.flow is not None and any(due.startswith(f"{full}.") for due in call.due):
         message = f"Step {step_id!r} runs flow {step.flow!r}, and is done when that is. {_told_due(call)}"
         raise refuse("child_flow_unfinished", message, step_id, *_short_ids(call))
     check_due(call, step_id, full)
@@ -176,15 +176,15 @@ def check_goes_on(call: FlowCall) -> None:
 
 
 def _short_ids(call: FlowCall) -> tuple[str, ...]:
-    return tuple(call.short_id(one) for one in call.due)
+    return tuple(call.short_id(step) for step in call.due)
 
 
 def _told_due(call: FlowCall) -> str:
     due = [
-        f"gate {call.short_id(one)!r}, where a person decides: resolve it with gate_resolve"
-        if call.spec(one)[1].gate is not None
-        else repr(call.short_id(one))
-        for one in call.due
+        f"gate {call.short_id(step)!r}, where a person decides: resolve it with gate_resolve"
+        if call.spec(step)[1].gate is not None
+        else repr(call.short_id(step))
+        for step in call.due
     ]
     return f"Due: {', '.join(due)}." if due else "Nothing is due."
 

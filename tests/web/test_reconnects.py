@@ -27,7 +27,7 @@ from fastroai.testing import ModelServer, Reply, ServedRequest
 
 ROOT = Path(__file__).parents[2]
 SOAKS = "FASTROAI_WEB_RUNS" in os.environ
-RUNS = int(os.environ.get("FASTROAI_WEB_RUNS", "8"))
+RUNS = int(os.environ.get("FASTROAI_WEB_RUNS", "4"))
 
 pytestmark = pytest.mark.slow
 

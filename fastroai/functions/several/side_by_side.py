@@ -384,11 +384,11 @@ class _Validation(Postcondition):
     option: ClassVar[str] = "validate"
     subject: ClassVar[str] = "results"
 
-    def __init__(self, given: Conditions) -> None:
-        super().__init__(given, None)
+    def __init__(self, conditions: Conditions) -> None:
+        super().__init__(conditions, None)
         if self.problems:
             expected = f"a condition on the tuple of results ({'; '.join(self.problems)})"
-            raise ConfigurationError("validate", given, expected)
+            raise ConfigurationError("validate", conditions, expected)
 
 
 class _Together(Pending[T]):
@@ -414,11 +414,11 @@ class _Together(Pending[T]):
 
 
 def _check_coroutines(coroutines: Sequence[object]) -> None:
-    for one in coroutines:
-        if not isinstance(one, Coroutine):
+    for coroutine in coroutines:
+        if not isinstance(coroutine, Coroutine):
             expected = "a coroutine, such as classify(text); those of a list are parallel(*calls)"
-            raise ConfigurationError("coroutines", one, expected)
-    if len({id(one) for one in coroutines}) < len(coroutines):
+            raise ConfigurationError("coroutines", coroutine, expected)
+    if len({id(coroutine) for coroutine in coroutines}) < len(coroutines):
         raise ConfigurationError("coroutines", coroutines, "each coroutine once; call the function again")
 
 
