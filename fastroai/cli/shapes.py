@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from pydantic import JsonValue
 
@@ -39,7 +39,7 @@ def _plain(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, Decimal):
         return f"{value:f}"
-    return [*map(_plain, value)] if isinstance(value, tuple) else value
+    return [*map(_plain, cast("tuple[Any, ...]", value))] if isinstance(value, tuple) else value
 
 
 def run_shape(run: RunSummary) -> dict[str, JsonValue]:
