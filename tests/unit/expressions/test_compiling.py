@@ -16,6 +16,33 @@ DATA: dict[str, object] = {
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "None", "True", "1.5", "'x' 'y'", "[1, [2, 'a']]", "[]", "{}", "{'a': 1, s: a}",
+        "a == 2", "a != 2", "a < b", "a <= 2", "a > b", "b >= 3", "1 < a < b", "1 < b < a", "3 > a > 1 < 2",
+        "a in xs", "9 not in xs", "'ex' in s", "'k' in d", "a in (1, 2)", "1 in xs == True",
+        "a and b", "0 and b", "a or b", "0 or '' or s", "not a", "not 0", "a and 0 or b",
+        "a + b", "a - b", "a * b", "a / b", "b // a", "b % a", "-a", "+a", "-b // a", "1.5 % 1",
+        "True + True",
+        "s + 'x'", "xs + [4]", "'y' if a > b else 'n'", "1 if a else 2 if b else 3",
+        "d['k']['l']", "d['odd key']", "xs[0]", "xs[-1]", "xs[a]", "xs[a - 1]", "rows[1]['n']", "pairs[0][1]",
+        "[x for x in xs]", "[x * a for x in xs if x > 1 if x < 3]",
+        "[[x, y] for x in xs for y in [x, a] if x != y]",
+        "[[y for y in xs if y < x] for x in xs]", "[k for k in d]", "[x for x in [x for x in xs]]",
+        "[x for x in xs for x in [x, x + 1]]",
+        "{k: v for k, v in pairs}", "{k: [v for v in xs if v > n] for [k, n] in pairs}",
+        "sum(x for x in xs)", "any(x > 2 for x in xs)", "all(x > 2 for x in xs)", "max(x for x in xs)",
+        "sorted(-x for x in xs)", "min(xs[i] for i in [0, 1])",
+        "any(r['n'] > 1 for r in rows)", "[r['t'] for r in rows if r['t']]",
+        "any(t == 'x' for r in rows for t in r['t'])",
+    ],
+)  # fmt: skip
+def test_an_expression_gives_what_python_gives(text: str) -> None:
+    assert Expression(text).evaluate(DATA) == eval(text, dict(DATA))
+    assert type(Expression(text).evaluate(DATA)) is type(eval(text, dict(DATA)))
+
+
+@pytest.mark.parametrize(
     ("text", "value"),
     [
         ("d.k.l", 7),
