@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import JsonValue
 
@@ -39,7 +39,9 @@ def _plain(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, Decimal):
         return f"{value:f}"
-    return [*map(_plain, cast("tuple[Any, ...]", value))] if isinstance(value, tuple) else value
+    if isinstance(value, tuple):
+        return [*map(_plain, value)]  # pyright: ignore[reportUnknownArgumentType]
+    return value
 
 
 def run_shape(run: RunSummary) -> dict[str, JsonValue]:
