@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,7 @@ def run_shape(run: RunSummary) -> dict[str, JsonValue]:
         "owner": run.owner,
         "lease_until": _time(run.lease_until),
         "due_at": _time(run.due_at),
+        "rows": None if run.rows is None else asdict(run.rows),
     }
 
 

@@ -13,13 +13,15 @@ from typing import Any, Final, overload
 from pydantic import JsonValue, TypeAdapter
 from typing_extensions import TypeVar, Unpack
 
-from fastroai.distributed.client import DEFAULT, Client, MapOptions, as_json, check_name, check_priority
+from fastroai.distributed.client import Client, as_json, check_name, check_priority
 from fastroai.distributed.engine import QueueOptions, Schedule, check_schedule
 from fastroai.distributed.handle import RunHandle
+from fastroai.distributed.options import DEFAULT, MapOptions, PlaceOptions, StartOptions
 from fastroai.distributed.registered import CarriedRun, DepsFactory, Registered
 from fastroai.distributed.worker import Worker, WorkerTerms
 from fastroai.errors import ConfigurationError, FastroAIError, RunExists, RunStoreUnavailable
 from fastroai.functions.function import Function
+from fastroai.keyword_options import takes_options
 from fastroai.records import Duration, in_seconds
 from fastroai.rows.door import MapsRows
 from fastroai.rows.keeper import name_of
@@ -33,7 +35,6 @@ from fastroai.runtime.options import check_count, check_seconds, seconds_above_z
 from fastroai.store.record.definitions import fingerprint
 from fastroai.store.record.headers import check_run_id
 from fastroai.store.record.payloads import PayloadCodec
-from fastroai.usage import BudgetLike
 
 DepsT = TypeVar("DepsT")
 ResultT = TypeVar("ResultT")
@@ -47,18 +48,14 @@ MOST_DEATHS: Final = 5
 logger: Final = logging.getLogger("fastroai.distributed")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Scheduled:
     """The run that a schedule starts, as the engine keeps it: any worker can start it."""
 
     name: str
     pipeline: str
     inputs: dict[str, JsonValue]
-    queue: str
-    priority: int | None
-    partition: str | None
-    tags: tuple[str, ...]
-    tenant: str | None
+    options: PlaceOptions
 
 
 _SCHEDULED: Final = TypeAdapter(Scheduled)
@@ -145,6 +142,7 @@ class Distributed(Client):
         """Declare a queue. Workers make it, or change it, when they begin."""
         self._declared[name] = options or QueueOptions()
 
+    @takes_options(PlaceOptions)
     def schedule(
         self,
         name: str,
@@ -154,11 +152,7 @@ class Distributed(Client):
         *,
         cron_timezone: str | None = None,
         automatic_backfill: bool = False,
-        queue: str = DEFAULT,
-        priority: int | None = None,
-        partition: str | None = None,
-        tags: Collection[str] = (),
-        tenant: str | None = None,
+        **options: Unpack[PlaceOptions],
     ) -> None:
         """Declare a cron schedule, which starts a run each time that it fires: once, however many workers.
 
@@ -194,19 +188,10 @@ class Distributed(Client):
             raise ConfigurationError("name", name, expected)
         check_run_id(_scheduled_id(name, datetime.now(UTC)))
         check_schedule(schedule, cron_timezone)
-        check_priority(priority)
+        check_priority(options.get("priority"))
         door.door.checked_inputs(dict(inputs or {}))
-        labels_of(tags, tenant)
-        says = Scheduled(
-            name=name,
-            pipeline=known,
-            inputs=as_json(inputs),
-            queue=queue,
-            priority=priority,
-            partition=partition,
-            tags=tuple(tags),
-            tenant=tenant,
-        )
+        labels_of(options.get("tags", ()), options.get("tenant"))
+        says = Scheduled(name, known, as_json(inputs), options)
         self._schedules[name] = Schedule(
             name=name,
             schedule=schedule,
@@ -221,16 +206,7 @@ class Distributed(Client):
         run_id = _scheduled_id(says.name, at)
         while True:
             try:
-                await super().start(
-                    says.pipeline,
-                    says.inputs,
-                    run_id=run_id,
-                    queue=says.queue,
-                    priority=says.priority,
-                    partition=says.partition,
-                    tags=says.tags,
-                    tenant=says.tenant,
-                )
+                await super().start(says.pipeline, says.inputs, run_id=run_id, **says.options)
             except RunExists:
                 return
             except RunStoreUnavailable as error:
@@ -247,44 +223,18 @@ class Distributed(Client):
         self,
         pipeline: FrontDoor[Any, Any, ResultT],
         inputs: Mapping[str, Any] | None = None,
-        *,
-        run_id: str | None = None,
-        queue: str = DEFAULT,
-        priority: int | None = None,
-        partition: str | None = None,
-        delay: Duration = 0.0,
-        tags: Collection[str] = (),
-        tenant: str | None = None,
-        budget: BudgetLike | None = None,
+        **options: Unpack[StartOptions],
     ) -> RunHandle[ResultT]: ...
     @overload
     async def start(
-        self,
-        pipeline: str,
-        inputs: Mapping[str, Any] | None = None,
-        *,
-        run_id: str | None = None,
-        queue: str = DEFAULT,
-        priority: int | None = None,
-        partition: str | None = None,
-        delay: Duration = 0.0,
-        tags: Collection[str] = (),
-        tenant: str | None = None,
-        budget: BudgetLike | None = None,
+        self, pipeline: str, inputs: Mapping[str, Any] | None = None, **options: Unpack[StartOptions]
     ) -> RunHandle[Any]: ...
+    @takes_options(StartOptions)
     async def start(
         self,
         pipeline: str | FrontDoor[Any, Any, Any],
         inputs: Mapping[str, Any] | None = None,
-        *,
-        run_id: str | None = None,
-        queue: str = DEFAULT,
-        priority: int | None = None,
-        partition: str | None = None,
-        delay: Duration = 0.0,
-        tags: Collection[str] = (),
-        tenant: str | None = None,
-        budget: BudgetLike | None = None,
+        **options: Unpack[StartOptions],
     ) -> RunHandle[Any]:
         """Put a run on record and in a queue, as `Client.start` does, by its name or by the object itself.
 
@@ -297,18 +247,7 @@ class Distributed(Client):
         else:
             keeper = registered.keeper(self.store)
             checked = registered.door.checked_inputs(dict(inputs or {}))
-        return await self._start(
-            keeper,
-            checked,
-            run_id=run_id,
-            queue=queue,
-            priority=priority,
-            partition=partition,
-            delay=delay,
-            tags=tags,
-            tenant=tenant,
-            budget=budget,
-        )
+        return await self._start(keeper, checked, **options)
 
     @overload
     async def map(
@@ -318,6 +257,7 @@ class Distributed(Client):
     async def map(
         self, function: str, rows: RowSource, **options: Unpack[MapOptions]
     ) -> RunHandle[RowTable[Any]]: ...
+    @takes_options(MapOptions)
     async def map(
         self, function: str | MapsRows[Any], rows: RowSource, **options: Unpack[MapOptions]
     ) -> RunHandle[RowTable[Any]]:

@@ -42,7 +42,7 @@ from fastroai.store.reading.run_index import Doomed, FoundRun, indexes_runs
 from fastroai.store.reading.run_quality import Quality
 from fastroai.store.reading.run_queries import PAGE, Cursor, Page, Place, RunQuery, check_page, check_state
 from fastroai.store.record.checksums import without_checksum
-from fastroai.store.record.entries import RunHeader, RunState
+from fastroai.store.record.entries import RowCounts, RunHeader, RunState
 from fastroai.store.record.headers import (
     UNREADABLE,
     FoundHeader,
@@ -110,6 +110,8 @@ class RunSummary:
     """Tokens that requests used, as of `updated_at`."""
     queue: str | None = None
     """The queue of a run that workers carry; `None` for a run of the process that began it."""
+    rows: RowCounts | None = None
+    """How far a run of rows is, as of `updated_at`; `None` for another run."""
 
     @classmethod
     def of(cls, found: FoundHeader) -> RunSummary:
