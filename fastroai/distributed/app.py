@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Final, overload
+from typing import Any, Final, cast, overload
 
 from pydantic import JsonValue, TypeAdapter
 from typing_extensions import TypeVar, Unpack
@@ -55,7 +55,8 @@ class Scheduled:
     name: str
     pipeline: str
     inputs: dict[str, JsonValue]
-    options: PlaceOptions
+    options: dict[str, JsonValue]
+    """`PlaceOptions`, as JSON."""
 
 
 _SCHEDULED: Final = TypeAdapter(Scheduled)
@@ -191,7 +192,7 @@ class Distributed(Client):
         check_priority(options.get("priority"))
         door.door.checked_inputs(dict(inputs or {}))
         labels_of(options.get("tags", ()), options.get("tenant"))
-        says = Scheduled(name, known, as_json(inputs), options)
+        says = Scheduled(name, known, as_json(inputs), as_json(options))
         self._schedules[name] = Schedule(
             name=name,
             schedule=schedule,
@@ -203,10 +204,10 @@ class Distributed(Client):
     async def _start_scheduled(self, text: str, at: datetime) -> None:
         """Start the run of a schedule, unless there is one. Try again as long as the store is away."""
         says = _SCHEDULED.validate_json(text)
-        run_id = _scheduled_id(says.name, at)
+        run_id, options = _scheduled_id(says.name, at), cast("PlaceOptions", says.options)
         while True:
             try:
-                await super().start(says.pipeline, says.inputs, run_id=run_id, **says.options)
+                await super().start(says.pipeline, says.inputs, run_id=run_id, **options)
             except RunExists:
                 return
             except RunStoreUnavailable as error:
@@ -240,7 +241,7 @@ class Distributed(Client):
 
         A pipeline that is registered here takes the values that its `execute` takes.
         """
-        name = pipeline if isinstance(pipeline, str) else pipeline.name
+        name = pipeline.name if isinstance(pipeline, FrontDoor) else str(pipeline)
         registered = self._doors.get(name)
         if registered is None:
             keeper, checked = await self._keeper_and_inputs(name, inputs)
@@ -268,7 +269,7 @@ class Distributed(Client):
 
         Rows of what is registered here are also checked as its inputs are.
         """
-        name = function if isinstance(function, str) else function.rows_target().name
+        name = function.rows_target().name if isinstance(function, MapsRows) else str(function)
         registered = self._doors.get(name_of(name))
         if registered is None or not isinstance(registered.door, RowRuns):
             return await super().map(name, rows, **options)

@@ -273,15 +273,16 @@ class Client:
 
     async def _published(self, pipeline: str, name: str) -> KnownDefinition:
         """Return the definition of this name that a worker has published, for what the caller names."""
-        await self._find_app()
-        known = await published(self.store, self.app, name)
         is_rows = name != pipeline
+        argument = "function" if is_rows else "pipeline"
+        await self._find_app()
+        known = await published(self.store, self.app, str(name))
         if known is None or (known.kind == "rows") != is_rows:
             suffix, every = name_of(""), await published_names(self.store, self.app)
             names = [one.removesuffix(suffix) for one in every if one.endswith(suffix) == is_rows]
-            hint = nearest_hint(pipeline, names)
+            hint = nearest_hint(str(pipeline), names)
             expected = f"one that a worker of {self.app!r} has registered: {', '.join(names) or 'none has'}"
-            raise ConfigurationError("pipeline", pipeline, f"{expected}.{hint}" if hint else expected)
+            raise ConfigurationError(argument, pipeline, f"{expected}.{hint}" if hint else expected)
         if known.is_sealed and self.codec is None:
             raise ConfigurationError(
                 "codec", None, f"the codec of {pipeline!r}, because its values are encrypted"

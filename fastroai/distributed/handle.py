@@ -273,12 +273,16 @@ class RunHandle(Generic[ResultT]):
             answers: Answers to open questions of the run, by the ids of the questions.
 
         Raises:
+            ConfigurationError: there are inputs, and the run is one of rows, which are on record.
             RunInProgress: a worker carries it now.
             RunStatusConflict: it has finished.
             AnswerRejected: an answer does not fit its question; nothing was put on record.
             QuestionClosed: the run does not wait for one of the answers; nothing was put on record.
         """
         codec = self._client.codec
+        if inputs and (await read_header(self._store, self.run_id)).header.rows is not None:
+            expected = "none: a run of rows goes on with those on record. Map other rows with another run_id"
+            raise ConfigurationError("inputs", inputs, expected)
         given: dict[str, JsonValue] = to_jsonable_python(dict(inputs or {}))
         await resume_elsewhere(
             self._store,

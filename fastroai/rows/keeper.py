@@ -130,7 +130,7 @@ class RowKeeper(RunKeeper):
         assert isinstance(recorded, RowMemo)
         header, record, name = found.header, recorded.record, str(self.definition["name"])
         given = dict(inputs or {})
-        stored: Any = self.restored(header.run_id, recorded.inputs).get(OPTIONS)
+        stored: Any = self.restored(header.run_id, recorded.opened.inputs).get(OPTIONS)
         options = None if stored is None else options_on_record(stored)
         on_changed = self.on_changed if options is None else options.on_changed
         if options is not None:

@@ -137,6 +137,9 @@ class RowRun(Generic[T]):
             return request.opened_by(await self._on_record(keeper, run_id))
         try:
             opening = await keeper.take_up(run_id, self._facts_about_rows(), force=False)
+            if isinstance(opening, RowOpening) and opening.options is not None:
+                expected = f"True, because run {run_id!r} has its rows on record; other rows are another run"
+                raise ConfigurationError("record_rows", False, expected)
         except RunNotFound as missing:
             if missing.run_id != run_id:
                 raise

@@ -92,7 +92,9 @@ class RowRunner:
         `known` is what is on record of a run that goes on. `write` gets each end as soon as it is kept.
         """
         self._machine, self._target, self._rows, self._opened = machine, target, rows, opened
-        self._concurrency, self._config, self._deps, self._write = concurrency, config, deps, write
+        # Options of a run that workers carry come from other processes: no task begins that has no row.
+        self._concurrency = concurrency if rows.total is None else max(1, min(concurrency, rows.total))
+        self._config, self._deps, self._write = config, deps, write
         self._batching, self._is_taken_up = batching, is_taken_up
         self.lines, self._known = lines, known or Known()
         self.scope, self._log = opened.scope, opened.log
@@ -116,7 +118,7 @@ class RowRunner:
         self._asked: dict[int, _Asked] = {}
         self._turn = asyncio.Lock()
         self._reader: asyncio.Task[Any] | None = None
-        self._is_reading, self._working = True, concurrency
+        self._is_reading, self._working = True, self._concurrency
         self._since_forgotten = 0
         self._declared = digest(*(f"{name}={known}" for name, known in sorted(target.declares().items())))
         self._loop = asyncio.get_running_loop()

@@ -83,8 +83,14 @@ async def test_a_client_without_code_gives_rows_of_any_kind(
             await client.map("repeat", missing)
         with pytest.raises(ConfigurationError, match="repeat.*Did you mean 'repeat'"):
             await client.map("repeatt", missing)
-        with pytest.raises(ConfigurationError, match="that a worker of .* has registered"):
-            await client.start("repeat.map", {})
+        known: Any
+        for known in ("repeat.map", 5, repeat):
+            with pytest.raises(ConfigurationError, match="pipeline=.*that a worker of .* has registered"):
+                await client.start(known, {})
+            with pytest.raises(ConfigurationError, match="function=.*that a worker of .* has registered"):
+                await client.map(known, [])
+        with pytest.raises(TypeError, match="'priorty'. Did you mean 'priority'"):
+            await client.map("repeat", [], priorty=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 
 async def test_what_is_wrong_is_told_before_anything_runs(app: Distributed, server: ModelServer) -> None:
@@ -104,6 +110,10 @@ async def test_what_is_wrong_is_told_before_anything_runs(app: Distributed, serv
             await app.handle("bad").status()
     with pytest.raises(ConfigurationError, match="rows are given to map"):
         await app.start("repeat.map", {})
+    other: Any = object()
+    for begin in (app.start, app.map):
+        with pytest.raises(ConfigurationError, match="that a worker of .* has registered"):
+            await begin(other, [])  # type: ignore[arg-type]
     assert not [one async for one in keys_with(app.store, "rows:")]
     await app.map(repeat, texts(2), run_id="good")
     with pytest.raises(RunExists):
@@ -193,6 +203,8 @@ async def test_a_run_of_rows_is_paused_cancelled_and_handed_over(
                 await asyncio.sleep(0.02)
             await run.pause()
             assert ((await run.wait()).status, (await run.result()).status) == ("paused", "paused")
+            with pytest.raises(ConfigurationError, match="a run of rows goes on with those on record"):
+                await run.resume(inputs={"options": "others"})
             await run.resume()
             await asyncio.sleep(0.2)
             await run.cancel()

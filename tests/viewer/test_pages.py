@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from dataclasses import asdict
 from html import unescape
 from typing import Any
 from urllib.parse import quote
@@ -11,6 +13,7 @@ import httpx2
 import pytest
 from support.viewed_runs import Decision, asked, asking, failed, look_up
 from support.viewing import HOSTILE, LABEL, TOKEN, csrf_of, signed_in
+from typer.testing import CliRunner
 
 from fastroai import (
     Inbox,
@@ -23,8 +26,10 @@ from fastroai import (
     StepContext,
     step,
 )
+from fastroai.cli.app import app
 from fastroai.errors import SpendLimitExceeded
-from fastroai.store import MemorySpendStore
+from fastroai.functions import compute
+from fastroai.store import MemorySpendStore, RowCounts
 from fastroai.usage import SpendBook
 from fastroai.viewer import viewer
 
@@ -52,6 +57,31 @@ async def told(browser: httpx2.AsyncClient, path: str, **query: str) -> str:
 
 
 # --- runs ---
+
+
+async def test_runs_of_rows_show_how_far_they_are(tmp_path: Any) -> None:
+    @compute
+    async def halved(number: int) -> float:
+        return 1 / (number - 1)
+
+    store = SQLiteRunStore(tmp_path / "runs.db")
+    await halved.map([1, 2, 3], store=store, run_id="rows")
+    await Pipeline("plain", {"look up": look_up}).execute(run_id="plain", store=store)
+    counts = RowCounts(done=3, failed=1, total=3)
+    assert [run.rows for run in await RunHistory(store).list()] == [None, counts]
+    async with signed_in(viewer(store, token=TOKEN)) as browser:
+        assert (await told(browser, "/runs")).count("3 of 3 rows, 1 failed") == 1
+        assert "<dt>Rows</dt><dd>3 of 3, 1 failed</dd>" in await told(browser, "/runs/rows")
+        assert "<dt>Rows</dt>" not in await told(browser, "/runs/plain")
+    for command, shown in (("list", "3 of 3, 1 failed"), ("show rows", "3 of 3 rows, 1 failed")):
+        given = ["runs", *command.split(), "--store", str(tmp_path / "runs.db")]
+        assert shown in CliRunner().invoke(app, given).output
+        assert asdict(counts) == json_of_rows(CliRunner().invoke(app, [*given, "--json"]).output)
+
+
+def json_of_rows(printed: str) -> Any:
+    read = json.loads(printed)
+    return (read[-1] if isinstance(read, list) else read)["rows"]
 
 
 async def test_runs_are_found_sorted_and_paged(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
