@@ -90,7 +90,7 @@ async def test_a_client_without_code_gives_rows_of_any_kind(
             with pytest.raises(ConfigurationError, match="function=.*that a worker of .* has registered"):
                 await client.map(known, [])
         with pytest.raises(TypeError, match="'priorty'. Did you mean 'priority'"):
-            await client.map("repeat", [], priorty=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+            await client.map("repeat", [], priorty=1)  # type: ignore[call-arg]
 
 
 async def test_what_is_wrong_is_told_before_anything_runs(app: Distributed, server: ModelServer) -> None:
