@@ -150,8 +150,10 @@ def run_lines(run: RunSummary, trace: RunTrace) -> Iterable[Text]:
     )
     if trace.version is not None:
         yield Text.assemble("version ", text_cell(trace.version))
-    requests = trace.usage.request_count
-    spent = f", {requests} request{'s'[requests == 1 :]}, {cost(trace.usage)}" if trace.records else ""
+    usage = run.spent(trace)
+    requests = usage.request_count
+    has_spent = trace.records or cost(usage)
+    spent = f", {requests} request{'s'[requests == 1 :]}, {cost(usage)}" if has_spent else ""
     yield Text(f"started {local(run.started_at)}, took {took(run.started_at, run.updated_at)}{spent}")
     for wait in () if trace.ended is None else trace.ended.waits:
         question = f" to question {run.run_id}:{wait.id}" if wait.what == "question" else ""

@@ -60,7 +60,11 @@ async def told(browser: httpx2.AsyncClient, path: str, **query: str) -> str:
 # --- runs ---
 
 
-async def test_runs_of_rows_show_how_far_they_are(tmp_path: Any) -> None:
+async def test_runs_of_rows_show_how_far_they_are_and_what_all_rows_cost(tmp_path: Any) -> None:
+    @step
+    async def buys(ctx: StepContext) -> None:
+        ctx.record_usage(model="search", cost_usd="0.25")
+
     @compute
     async def halved(number: int) -> float:
         return 1 / (number - 1)
@@ -68,22 +72,23 @@ async def test_runs_of_rows_show_how_far_they_are(tmp_path: Any) -> None:
     store = SQLiteRunStore(tmp_path / "runs.db")
     await halved.map([1, 2, 3], store=store, run_id="rows")
     await Pipeline("plain", {"look up": look_up}).execute(run_id="plain", store=store)
+    await Pipeline("buying", {"buys": buys}).map([{"number": 1}, {"number": 2}], store=store, run_id="bought")
     counts = RowCounts(done=3, failed=1, total=3)
-    assert [run.rows for run in await RunHistory(store).list()] == [None, counts]
+    found = {run.run_id: run.rows for run in await RunHistory(store).list()}
+    assert (found["rows"], found["plain"], found["bought"]) == (counts, None, RowCounts(done=2, total=2))
     async with signed_in(viewer(store, token=TOKEN)) as browser:
         assert (await told(browser, "/runs")).count("3 of 3 rows, 1 failed") == 1
         assert "<dt>Rows</dt><dd>3 of 3, 1 failed</dd>" in await told(browser, "/runs/rows")
         assert "<dt>Rows</dt>" not in await told(browser, "/runs/plain")
-    for command, shown in (("list", "3 of 3, 1 failed"), ("show rows", "3 of 3 rows, 1 failed")):
-        given = ["runs", *command.split(), "--store", str(tmp_path / "runs.db")]
-        assert shown in (await asyncio.to_thread(CliRunner().invoke, app, given)).output
-        printed = await asyncio.to_thread(CliRunner().invoke, app, [*given, "--json"])
-        assert asdict(counts) == json_of_rows(printed.output)
+        assert 'title="exactly $0.50"' in await told(browser, "/runs/bought")
 
+    def printed(*command: str) -> str:
+        return CliRunner().invoke(app, ["runs", *command, "--store", str(tmp_path / "runs.db")]).output
 
-def json_of_rows(printed: str) -> Any:
-    read = json.loads(printed)
-    return (read[-1] if isinstance(read, list) else read)["rows"]
+    assert "3 of 3, 1 failed" in await asyncio.to_thread(printed, "list")
+    assert "3 of 3 rows, 1 failed" in await asyncio.to_thread(printed, "show", "rows")
+    assert ", $0.50" in await asyncio.to_thread(printed, "show", "bought")
+    assert json.loads(await asyncio.to_thread(printed, "show", "rows", "--json"))["rows"] == asdict(counts)
 
 
 async def test_runs_are_found_sorted_and_paged(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from fastroai.errors import (
     RunNotFound,
     RunStoreUnavailable,
 )
+from fastroai.records import Usage
 from fastroai.runtime.facts import RunStatus
 from fastroai.runtime.options import check_count
 from fastroai.store.backends.adapter import adapt_run_store
@@ -120,6 +121,20 @@ class RunSummary:
         as_recorded = {name: getattr(header, name) for name in _OF_HEADER}
         queue = None if header.routing is None else header.routing.queue
         return cls(**as_recorded, status=found.state, queue=queue)
+
+    def spent(self, trace: RunTrace) -> Usage:
+        """Return the spending by the trace of the run; of rows that are runs by themselves, by their sum."""
+        usage = trace.usage
+        if self.rows is None or usage.records:
+            return usage
+        return Usage(
+            request_count=self.requests,
+            failed_requests=self.failed_requests,
+            unmeasured_requests=int(not self.cost_complete),
+            input_tokens=self.input_tokens,
+            output_tokens=self.output_tokens,
+            cost_usd=self.cost_usd,
+        )
 
     @property
     def duration(self) -> timedelta | None:
