@@ -203,7 +203,7 @@ async def test_a_run_of_rows_is_paused_cancelled_and_handed_over(
                 await asyncio.sleep(0.02)
             await run.pause()
             assert ((await run.wait()).status, (await run.result()).status) == ("paused", "paused")
-            with pytest.raises(ConfigurationError, match="a run of rows goes on with those on record"):
+            with pytest.raises(ConfigurationError, match="a run of rows continues with those on record"):
                 await run.resume(inputs={"options": "others"})
             await run.resume()
             await asyncio.sleep(0.2)
