@@ -281,7 +281,7 @@ class RunHandle(Generic[ResultT]):
         """
         codec = self._client.codec
         if inputs and (await read_header(self._store, self.run_id)).header.rows is not None:
-            expected = "none: a run of rows continues with those on record. Map other rows with another run_id"
+            expected = "none: a run of rows continues with those on record. Map others with another run_id"
             raise ConfigurationError("inputs", inputs, expected)
         given: dict[str, JsonValue] = to_jsonable_python(dict(inputs or {}))
         await resume_elsewhere(
