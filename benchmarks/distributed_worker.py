@@ -59,6 +59,8 @@ async def plain(url: str, name: str) -> None:
 
     @DBOS.workflow(name="plain")
     async def run() -> int:
+        if "STARTED" in os.environ:
+            note(str(DBOS.workflow_id))
         return sum([await works() for _ in range(STEPS)])
 
     DBOS(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
@@ -46,7 +47,8 @@ def _plain(value: Any) -> Any:
 
 def run_shape(run: RunSummary) -> dict[str, JsonValue]:
     """Return a run in brief."""
-    return fields_of(_RUN.split(), run)
+    rows: JsonValue = None if run.rows is None else asdict(run.rows)
+    return {**fields_of(_RUN.split(), run), "rows": rows}
 
 
 def question_shape(question: Question) -> dict[str, JsonValue]:

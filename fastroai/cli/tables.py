@@ -53,7 +53,7 @@ def console() -> Console:
 
 def runs_table(runs: Iterable[RunSummary]) -> Table:
     """Return a table with a line for each run."""
-    table = columns("run", "pipeline", "status", "started", "took", "requests", "cost", "error")
+    table = columns("run", "pipeline", "status", "started", "took", "requests", "cost", "rows", "error")
     for run in runs:
         table.add_row(
             text_cell(run.run_id),
@@ -63,6 +63,7 @@ def runs_table(runs: Iterable[RunSummary]) -> Table:
             Text(took(run.started_at, run.updated_at)),
             Text(str(run.requests or ""), justify="right"),
             Text(f"${run.cost_usd}" if run.requests else "", justify="right"),
+            Text("" if run.rows is None else str(run.rows).replace(" rows", "")),
             text_cell(run.error or "", "red", one_line=True),
         )
     return table
@@ -149,12 +150,16 @@ def run_lines(run: RunSummary, trace: RunTrace) -> Iterable[Text]:
     )
     if trace.version is not None:
         yield Text.assemble("version ", text_cell(trace.version))
-    requests = trace.usage.request_count
-    spent = f", {requests} request{'s'[requests == 1 :]}, {cost(trace.usage)}" if trace.records else ""
+    usage = run.spent(trace)
+    requests = usage.request_count
+    has_spent = trace.records or cost(usage)
+    spent = f", {requests} request{'s'[requests == 1 :]}, {cost(usage)}" if has_spent else ""
     yield Text(f"started {local(run.started_at)}, took {took(run.started_at, run.updated_at)}{spent}")
     for wait in () if trace.ended is None else trace.ended.waits:
         question = f" to question {run.run_id}:{wait.id}" if wait.what == "question" else ""
         yield text_cell(f"{wait}{question}", "yellow")
+    if run.rows is not None:
+        yield Text(str(run.rows))
     if run.forked_from:
         yield Text.assemble("forked from ", text_cell(run.forked_from))
     if run.error:

@@ -8,18 +8,20 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Final, overload
+from typing import Any, Final, cast, overload
 
 from pydantic import JsonValue, TypeAdapter
 from typing_extensions import TypeVar, Unpack
 
-from fastroai.distributed.client import DEFAULT, Client, MapOptions, as_json, check_name, check_priority
+from fastroai.distributed.client import Client, as_json, check_name, check_priority
 from fastroai.distributed.engine import QueueOptions, Schedule, check_schedule
 from fastroai.distributed.handle import RunHandle
+from fastroai.distributed.options import DEFAULT, MapOptions, PlaceOptions, StartOptions
 from fastroai.distributed.registered import CarriedRun, DepsFactory, Registered
 from fastroai.distributed.worker import Worker, WorkerTerms
 from fastroai.errors import ConfigurationError, FastroAIError, RunExists, RunStoreUnavailable
 from fastroai.functions.function import Function
+from fastroai.keyword_options import takes_options
 from fastroai.records import Duration, in_seconds
 from fastroai.rows.door import MapsRows
 from fastroai.rows.keeper import name_of
@@ -33,7 +35,6 @@ from fastroai.runtime.options import check_count, check_seconds, seconds_above_z
 from fastroai.store.record.definitions import fingerprint
 from fastroai.store.record.headers import check_run_id
 from fastroai.store.record.payloads import PayloadCodec
-from fastroai.usage import BudgetLike
 
 DepsT = TypeVar("DepsT")
 ResultT = TypeVar("ResultT")
@@ -47,18 +48,15 @@ MOST_DEATHS: Final = 5
 logger: Final = logging.getLogger("fastroai.distributed")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Scheduled:
     """The run that a schedule starts, as the engine keeps it: any worker can start it."""
 
     name: str
     pipeline: str
     inputs: dict[str, JsonValue]
-    queue: str
-    priority: int | None
-    partition: str | None
-    tags: tuple[str, ...]
-    tenant: str | None
+    options: dict[str, JsonValue]
+    """`PlaceOptions`, as JSON."""
 
 
 _SCHEDULED: Final = TypeAdapter(Scheduled)
@@ -145,6 +143,7 @@ class Distributed(Client):
         """Declare a queue. Workers make it, or change it, when they begin."""
         self._declared[name] = options or QueueOptions()
 
+    @takes_options(PlaceOptions)
     def schedule(
         self,
         name: str,
@@ -154,11 +153,7 @@ class Distributed(Client):
         *,
         cron_timezone: str | None = None,
         automatic_backfill: bool = False,
-        queue: str = DEFAULT,
-        priority: int | None = None,
-        partition: str | None = None,
-        tags: Collection[str] = (),
-        tenant: str | None = None,
+        **options: Unpack[PlaceOptions],
     ) -> None:
         """Declare a cron schedule, which starts a run each time that it fires: once, however many workers.
 
@@ -194,19 +189,10 @@ class Distributed(Client):
             raise ConfigurationError("name", name, expected)
         check_run_id(_scheduled_id(name, datetime.now(UTC)))
         check_schedule(schedule, cron_timezone)
-        check_priority(priority)
+        check_priority(options.get("priority"))
         door.door.checked_inputs(dict(inputs or {}))
-        labels_of(tags, tenant)
-        says = Scheduled(
-            name=name,
-            pipeline=known,
-            inputs=as_json(inputs),
-            queue=queue,
-            priority=priority,
-            partition=partition,
-            tags=tuple(tags),
-            tenant=tenant,
-        )
+        labels_of(options.get("tags", ()), options.get("tenant"))
+        says = Scheduled(name, known, as_json(inputs), as_json(options))
         self._schedules[name] = Schedule(
             name=name,
             schedule=schedule,
@@ -218,19 +204,10 @@ class Distributed(Client):
     async def _start_scheduled(self, text: str, at: datetime) -> None:
         """Start the run of a schedule, unless there is one. Try again as long as the store is away."""
         says = _SCHEDULED.validate_json(text)
-        run_id = _scheduled_id(says.name, at)
+        run_id, options = _scheduled_id(says.name, at), cast("PlaceOptions", says.options)
         while True:
             try:
-                await super().start(
-                    says.pipeline,
-                    says.inputs,
-                    run_id=run_id,
-                    queue=says.queue,
-                    priority=says.priority,
-                    partition=says.partition,
-                    tags=says.tags,
-                    tenant=says.tenant,
-                )
+                await super().start(says.pipeline, says.inputs, run_id=run_id, **options)
             except RunExists:
                 return
             except RunStoreUnavailable as error:
@@ -247,68 +224,31 @@ class Distributed(Client):
         self,
         pipeline: FrontDoor[Any, Any, ResultT],
         inputs: Mapping[str, Any] | None = None,
-        *,
-        run_id: str | None = None,
-        queue: str = DEFAULT,
-        priority: int | None = None,
-        partition: str | None = None,
-        delay: Duration = 0.0,
-        tags: Collection[str] = (),
-        tenant: str | None = None,
-        budget: BudgetLike | None = None,
+        **options: Unpack[StartOptions],
     ) -> RunHandle[ResultT]: ...
     @overload
     async def start(
-        self,
-        pipeline: str,
-        inputs: Mapping[str, Any] | None = None,
-        *,
-        run_id: str | None = None,
-        queue: str = DEFAULT,
-        priority: int | None = None,
-        partition: str | None = None,
-        delay: Duration = 0.0,
-        tags: Collection[str] = (),
-        tenant: str | None = None,
-        budget: BudgetLike | None = None,
+        self, pipeline: str, inputs: Mapping[str, Any] | None = None, **options: Unpack[StartOptions]
     ) -> RunHandle[Any]: ...
+    @takes_options(StartOptions)
     async def start(
         self,
         pipeline: str | FrontDoor[Any, Any, Any],
         inputs: Mapping[str, Any] | None = None,
-        *,
-        run_id: str | None = None,
-        queue: str = DEFAULT,
-        priority: int | None = None,
-        partition: str | None = None,
-        delay: Duration = 0.0,
-        tags: Collection[str] = (),
-        tenant: str | None = None,
-        budget: BudgetLike | None = None,
+        **options: Unpack[StartOptions],
     ) -> RunHandle[Any]:
         """Put a run on record and in a queue, as `Client.start` does, by its name or by the object itself.
 
         A pipeline that is registered here takes the values that its `execute` takes.
         """
-        name = pipeline if isinstance(pipeline, str) else pipeline.name
+        name = pipeline.name if isinstance(pipeline, FrontDoor) else str(pipeline)
         registered = self._doors.get(name)
         if registered is None:
             keeper, checked = await self._keeper_and_inputs(name, inputs)
         else:
             keeper = registered.keeper(self.store)
             checked = registered.door.checked_inputs(dict(inputs or {}))
-        return await self._start(
-            keeper,
-            checked,
-            run_id=run_id,
-            queue=queue,
-            priority=priority,
-            partition=partition,
-            delay=delay,
-            tags=tags,
-            tenant=tenant,
-            budget=budget,
-        )
+        return await self._start(keeper, checked, **options)
 
     @overload
     async def map(
@@ -318,6 +258,7 @@ class Distributed(Client):
     async def map(
         self, function: str, rows: RowSource, **options: Unpack[MapOptions]
     ) -> RunHandle[RowTable[Any]]: ...
+    @takes_options(MapOptions)
     async def map(
         self, function: str | MapsRows[Any], rows: RowSource, **options: Unpack[MapOptions]
     ) -> RunHandle[RowTable[Any]]:
@@ -328,7 +269,7 @@ class Distributed(Client):
 
         Rows of what is registered here are also checked as its inputs are.
         """
-        name = function if isinstance(function, str) else function.rows_target().name
+        name = function.rows_target().name if isinstance(function, MapsRows) else str(function)
         registered = self._doors.get(name_of(name))
         if registered is None or not isinstance(registered.door, RowRuns):
             return await super().map(name, rows, **options)

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from pydantic import JsonValue
 from pydantic_core import to_jsonable_python
@@ -17,6 +17,7 @@ from typing_extensions import Unpack
 
 from fastroai.distributed.engine import EngineClient, places_of, upgrade
 from fastroai.distributed.handle import RunHandle
+from fastroai.distributed.options import DEFAULT, MapOptions, StartOptions
 from fastroai.distributed.reconciling import begin_soon, go_on_soon
 from fastroai.distributed.roster import (
     KnownDefinition,
@@ -32,6 +33,7 @@ from fastroai.errors.steps import ViolationDetail
 from fastroai.errors.texts import nearest_hint
 from fastroai.human.inbox import Inbox
 from fastroai.human.schema_checks import problems_of
+from fastroai.keyword_options import takes_options
 from fastroai.records import Duration, in_seconds
 from fastroai.rows.keeper import OPTIONS, name_of
 from fastroai.rows.kept import AsJson, keeping
@@ -63,34 +65,12 @@ from fastroai.usage.limits import limits_of
 if TYPE_CHECKING:
     from pydantic_ai.capabilities import BatchModelRequests
 
-DEFAULT: Final = "default"
-"""The name of the queue for runs that name none."""
 _NAME: Final = re.compile("[a-z0-9_-]{3,100}")
 _QUEUES_FOR: Final = 5.0
 """Seconds for which it is remembered what queues there are."""
 _WORKERS_FOR: Final = 0.5
 """Seconds for which it is remembered who works."""
 _PRIORITIES: Final = 2**31 - 1
-
-
-class MapOptions(TypedDict, total=False):
-    """Options of `map`, which `Client.map` explains."""
-
-    inputs: RowInputs | None
-    key: RowKey | None
-    concurrency: int | None
-    batch: bool | BatchModelRequests
-    retries: int | None
-    on_error: OnRowError
-    on_changed: OnChanged
-    run_id: str | None
-    queue: str
-    priority: int | None
-    partition: str | None
-    delay: Duration
-    tags: Collection[str]
-    tenant: str | None
-    budget: BudgetLike | None
 
 
 class Client:
@@ -144,19 +124,9 @@ class Client:
 
     # --- runs ---
 
+    @takes_options(StartOptions)
     async def start(
-        self,
-        pipeline: str,
-        inputs: Mapping[str, Any] | None = None,
-        *,
-        run_id: str | None = None,
-        queue: str = DEFAULT,
-        priority: int | None = None,
-        partition: str | None = None,
-        delay: Duration = 0.0,
-        tags: Collection[str] = (),
-        tenant: str | None = None,
-        budget: BudgetLike | None = None,
+        self, pipeline: str, inputs: Mapping[str, Any] | None = None, **options: Unpack[StartOptions]
     ) -> RunHandle[Any]:
         """Put a run on record and in a queue, from which a worker takes it.
 
@@ -181,19 +151,9 @@ class Client:
             RunStoreUnavailable: the store could not be reached. The run may have been put on record.
         """
         keeper, checked = await self._keeper_and_inputs(pipeline, inputs)
-        return await self._start(
-            keeper,
-            checked,
-            run_id=run_id,
-            queue=queue,
-            priority=priority,
-            partition=partition,
-            delay=delay,
-            tags=tags,
-            tenant=tenant,
-            budget=budget,
-        )
+        return await self._start(keeper, checked, **options)
 
+    @takes_options(MapOptions)
     async def map(
         self, function: str, rows: RowSource, **options: Unpack[MapOptions]
     ) -> RunHandle[RowTable[Any]]:
@@ -206,9 +166,21 @@ class Client:
         Args:
             function: The name of the function, agent, pipeline, graph, router or flow.
             rows: As in `map` of the function itself: a list, an iterator or a frame. Values must be JSON.
-            **options: `inputs`, `key`, `concurrency`, `batch`, `retries`, `on_error`, `on_changed` and
-                `budget` are as in `map`; `run_id`, `queue`, `priority`, `partition`, `delay`, `tags` and
-                `tenant` are as in `start`.
+            inputs: As in `map` of the function.
+            key: As in `map` of the function.
+            concurrency: As in `map` of the function.
+            batch: As in `map` of the function.
+            retries: As in `map` of the function.
+            on_error: As in `map` of the function.
+            on_changed: As in `map` of the function.
+            run_id: As in `start`, like all that follow.
+            queue: As in `start`.
+            priority: As in `start`.
+            partition: As in `start`.
+            delay: As in `start`.
+            tags: As in `start`.
+            tenant: As in `start`.
+            budget: A limit on the spending of all rows together.
 
         Raises:
             ConfigurationError: there is no such function or queue; a row lacks a column or has a value that
@@ -301,15 +273,16 @@ class Client:
 
     async def _published(self, pipeline: str, name: str) -> KnownDefinition:
         """Return the definition of this name that a worker has published, for what the caller names."""
-        await self._find_app()
-        known = await published(self.store, self.app, name)
         is_rows = name != pipeline
+        argument = "function" if is_rows else "pipeline"
+        await self._find_app()
+        known = await published(self.store, self.app, str(name))
         if known is None or (known.kind == "rows") != is_rows:
             suffix, every = name_of(""), await published_names(self.store, self.app)
             names = [one.removesuffix(suffix) for one in every if one.endswith(suffix) == is_rows]
-            hint = nearest_hint(pipeline, names)
+            hint = nearest_hint(str(pipeline), names)
             expected = f"one that a worker of {self.app!r} has registered: {', '.join(names) or 'none has'}"
-            raise ConfigurationError("pipeline", pipeline, f"{expected}.{hint}" if hint else expected)
+            raise ConfigurationError(argument, pipeline, f"{expected}.{hint}" if hint else expected)
         if known.is_sealed and self.codec is None:
             raise ConfigurationError(
                 "codec", None, f"the codec of {pipeline!r}, because its values are encrypted"
@@ -340,14 +313,7 @@ class Client:
         retries: int | None = None,
         on_error: OnRowError = "record",
         on_changed: OnChanged = "ask",
-        run_id: str | None = None,
-        queue: str = DEFAULT,
-        priority: int | None = None,
-        partition: str | None = None,
-        delay: Duration = 0.0,
-        tags: Collection[str] = (),
-        tenant: str | None = None,
-        budget: BudgetLike | None = None,
+        **starting: Unpack[StartOptions],
     ) -> RunHandle[RowTable[Any]]:
         options = row_options(
             inputs=inputs,
@@ -361,15 +327,8 @@ class Client:
         return await self._start(
             keeper,
             {OPTIONS: options.on_record()},
-            run_id=run_id,
-            queue=queue,
-            priority=priority,
-            partition=partition,
-            delay=delay,
-            tags=tags,
-            tenant=tenant,
-            budget=budget,
             first=keeping(self.store, Rows(rows, AsJson(target), inputs, key), self.codec),
+            **starting,
         )
 
     async def _start(
@@ -377,15 +336,15 @@ class Client:
         keeper: RunKeeper,
         inputs: Mapping[str, object],
         *,
-        run_id: str | None,
-        queue: str,
-        priority: int | None,
-        partition: str | None,
-        delay: Duration,
-        tags: Collection[str],
-        tenant: str | None,
-        budget: BudgetLike | None,
         first: PutFirst | None = None,
+        run_id: str | None = None,
+        queue: str = DEFAULT,
+        priority: int | None = None,
+        partition: str | None = None,
+        delay: Duration = 0.0,
+        tags: Collection[str] = (),
+        tenant: str | None = None,
+        budget: BudgetLike | None = None,
     ) -> RunHandle[Any]:
         run_id = uuid.uuid4().hex if run_id is None else run_id
         check_run_id(run_id)

@@ -24,7 +24,7 @@ from fastroai.runtime.options import seconds_above_zero
 from fastroai.store.reading.following import FollowedRun
 from fastroai.store.reading.history import RunHistory
 from fastroai.store.record.definitions import fingerprint
-from fastroai.store.record.entries import Routing, RunState
+from fastroai.store.record.entries import Routing, RowCounts, RunState
 from fastroai.store.record.halting import resume_elsewhere
 from fastroai.store.record.headers import FoundHeader, check_run_id, read_header
 from fastroai.store.record.payloads import PayloadCodec, seal
@@ -50,12 +50,8 @@ class RunStanding:
     queue: str | None
     stretch: int
     """The number of times that workers have been given the run."""
-    rows_done: int = 0
-    """Rows of a run of rows that have ended, as of its last sign of life."""
-    rows: int | None = None
-    """The number of its rows."""
-    rows_waiting: int = 0
-    """Rows that wait, for example for people."""
+    rows: RowCounts | None = None
+    """How far a run of rows is, as of its last sign of life; `None` for another run."""
 
 
 class Carriers(Protocol):
@@ -135,9 +131,7 @@ class RunHandle(Generic[ResultT]):
             reason=await self._client.why_nobody_has(found),
             queue=None if routing is None else routing.queue,
             stretch=0 if routing is None else routing.stretch,
-            rows_done=found.header.rows_done,
             rows=found.header.rows,
-            rows_waiting=found.header.rows_waiting,
         )
 
     async def state(self) -> RunSnapshot:
@@ -279,12 +273,16 @@ class RunHandle(Generic[ResultT]):
             answers: Answers to open questions of the run, by the ids of the questions.
 
         Raises:
+            ConfigurationError: there are inputs, and the run is one of rows, which are on record.
             RunInProgress: a worker carries it now.
             RunStatusConflict: it has finished.
             AnswerRejected: an answer does not fit its question; nothing was put on record.
             QuestionClosed: the run does not wait for one of the answers; nothing was put on record.
         """
         codec = self._client.codec
+        if inputs and (await read_header(self._store, self.run_id)).header.rows is not None:
+            expected = "none: a run of rows continues with those on record. Map others with another run_id"
+            raise ConfigurationError("inputs", inputs, expected)
         given: dict[str, JsonValue] = to_jsonable_python(dict(inputs or {}))
         await resume_elsewhere(
             self._store,

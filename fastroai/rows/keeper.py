@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Never
 
 from pydantic import JsonValue
@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from fastroai.errors import CallChangedError, ConfigurationError, RunExists, RunNotFound
 from fastroai.records import Usage
 from fastroai.rows.facts import RowStarted
-from fastroai.rows.kept import kept_rows
+from fastroai.rows.kept import kept_rows, total_of
 from fastroai.rows.machine import RowMachine
 from fastroai.rows.options import RowOptions, options_on_record
 from fastroai.rows.record import LinesInStore, RowMemo, RowsOnRecord, facts_of
@@ -20,7 +20,7 @@ from fastroai.rows.target import RowTarget
 from fastroai.runs.openings import AlsoOnRecord, Opening, RunKeeper
 from fastroai.runtime import Charge
 from fastroai.runtime.budgets.in_flight import AgentCharges
-from fastroai.runtime.facts import Fact, Part, RunResumed, RunStarted
+from fastroai.runtime.facts import Fact, RunStarted
 from fastroai.runtime.labels import Labels
 from fastroai.steps import PipelineConfig
 from fastroai.store.paging import read_page
@@ -130,11 +130,11 @@ class RowKeeper(RunKeeper):
         assert isinstance(recorded, RowMemo)
         header, record, name = found.header, recorded.record, str(self.definition["name"])
         given = dict(inputs or {})
-        stored: Any = self.restored(header.run_id, recorded.inputs).get(OPTIONS)
+        stored: Any = self.restored(header.run_id, recorded.opened.inputs).get(OPTIONS)
         options = None if stored is None else options_on_record(stored)
         on_changed = self.on_changed if options is None else options.on_changed
         if options is not None:
-            given |= {OPTIONS: stored, "total": header.rows}
+            given |= {OPTIONS: stored, "total": total_of(header)}
         before: Any = recorded.definition
         changed = changed_parts(*(_declared(one) for one in (before, self.definition)))
         if changed and record.positions and on_changed == "fail":
@@ -143,27 +143,11 @@ class RowKeeper(RunKeeper):
             )
         children = {child: await self._spent_in(started) for child, started in record.begun.items()}
         known = Known(True, record.positions, record.interrupted, record.in_batches, children)
-        resumed = RunResumed(
-            part=Part(header.run_id, name, (name,)),
-            definition=self._stored_definition() if before != self.definition else None,
-            inputs=self.stored(inputs or {}),
-            budgets=self.budgets,
-        )
         added = () if also is None else also(recorded, given, found)
 
         async def open_run(given: Mapping[str, object]) -> DurableRun:
-            return await DurableRun.take_up(
-                self.store,
-                recorded,
-                resumed,
-                position=record.length,
-                found=found,
-                durability=self.durability,
-                codec=self.codec,
-                also=added,
-                terms=self.terms,
-                on_changed=on_changed,
-            )
+            keeper = replace(self, on_changed=on_changed)
+            return await keeper._take_up(recorded, found, inputs or {}, added, position=record.length)
 
         return RowOpening(
             header.run_id,
@@ -182,6 +166,18 @@ class RowKeeper(RunKeeper):
             options=options,
             source=kept_rows(self.store, header, self.codec),
         )
+
+    async def spent(self, record: RowsOnRecord) -> Usage:
+        """Return what all rows have spent, those included that have not ended."""
+        if not record.has_runs:
+            return replace(record.spending.usage, agent_call_count=record.usage.agent_call_count)
+        spent = replace(record.usage)
+        for started in record.begun.values():
+            charges, calls = await self._spent_in(started)
+            for charge in charges:
+                spent.add(charge.record)
+            spent.agent_call_count += len(calls)
+        return spent
 
     async def _spent_in(self, started: RowStarted) -> tuple[Sequence[Charge], Sequence[AgentCharges]]:
         """Return what the run of a row has spent since it was started last."""

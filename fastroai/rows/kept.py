@@ -18,7 +18,7 @@ from fastroai.rows.target import TakesRows
 from fastroai.runs.openings import PutFirst
 from fastroai.store.paging import pages
 from fastroai.store.record.checksums import with_checksum, without_checksum
-from fastroai.store.record.entries import RunHeader
+from fastroai.store.record.entries import RowCounts, RunHeader
 from fastroai.store.record.headers import rows_key
 from fastroai.store.record.payloads import PayloadCodec, seal, unseal
 from fastroai.store.record.runs import append_own
@@ -93,7 +93,7 @@ async def _keep(store: RunStore, rows: Rows, codec: PayloadCodec | None, header:
         raise
     finally:
         await rows.aclose()
-    return replace(header, rows=number)
+    return replace(header, rows=RowCounts(total=number))
 
 
 class _Writer:
@@ -130,6 +130,11 @@ class _Writer:
         await self.flush()
 
 
+def total_of(header: RunHeader) -> int | None:
+    """Return the number of rows of a run; `None` if it is not known."""
+    return None if header.rows is None else header.rows.total
+
+
 async def kept_rows(
     store: RunStore, header: RunHeader, codec: PayloadCodec | None
 ) -> AsyncIterator[Sequence[Any]]:
@@ -144,5 +149,5 @@ async def kept_rows(
             for row in rows:
                 number += 1
                 yield row
-    if number != header.rows:
-        raise RunCorrupt(header.run_id, 0, f"the store has {number:,} of its {header.rows or 0:,} rows")
+    if number != (total := total_of(header)):
+        raise RunCorrupt(header.run_id, 0, f"the store has {number:,} of its {total or 0:,} rows")

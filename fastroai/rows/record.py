@@ -78,6 +78,8 @@ class RowsOnRecord:
         """The same for the header of the run, with all other spending."""
         self.positions: dict[int, int] = {}
         """Position in the log of the last end of each row, by the number of its key."""
+        self.has_runs = False
+        """Whether each row is a run by itself, which has its spending on record."""
         self.begun: dict[str, RowStarted] = {}
         """The starts of runs of rows that have not ended, by the id of the run."""
         self._kept: dict[int, Fact] = {}
@@ -99,13 +101,13 @@ class RowsOnRecord:
             case QuestionAsked() | AnswerGiven() | WaitStarted() | WaitEnded():
                 self._kept[position] = fact  # they do not say of which row they are
             case RowStarted():
-                self.begun[fact.child] = fact
+                self.has_runs, self.begun[fact.child] = True, fact
             case RowEnded():
                 self.begun.pop(fact.child, None)
                 self.machine.handle(fact)
                 self.usage.include(fact.usage)
                 self.positions[number_of_key(fact.key)] = position
-                self.lines.add(fact.number, position)
+                self.lines.add(fact.number, position, is_failed=fact.failure is not None)
                 self.failed = self.failed if fact.failure is None else fact
                 for known in self._open.pop(scope_key(fact.key), {}).values():
                     self.spending.read(known)
@@ -194,14 +196,17 @@ class LinesInStore:
 
     def __init__(self, store: RunStore, header: RunHeader, codec: PayloadCodec | None) -> None:
         self._store, self._header, self._codec = store, header, codec
-        self._positions = array("Q")
-        """Position in the log by number; 0 for a row without an end."""
+        self._positions = array("q")
+        """Position in the log by number, negative if the row has failed; 0 for a row without an end."""
+        self.failed = 0
+        """Rows that have failed."""
 
-    def add(self, number: int, position: int) -> None:
+    def add(self, number: int, position: int, *, is_failed: bool = False) -> None:
         """Note where the end of a row is."""
         if number >= len(self._positions):
             self._positions.extend([0] * (number + 1 - len(self._positions)))
-        self._positions[number] = position
+        self.failed += is_failed - (self._positions[number] < 0)
+        self._positions[number] = -position if is_failed else position
 
     def numbers(self) -> Sequence[int]:
         """Return the numbers of the rows that have ended, in order."""
@@ -212,7 +217,7 @@ class LinesInStore:
 
     async def read(self, numbers: Sequence[int]) -> list[RowEnded]:
         """Return the ends of some rows. Raises as `read_log`."""
-        wanted = {self._positions[number]: number for number in numbers}
+        wanted = {abs(self._positions[number]): number for number in numbers}
         found: dict[int, RowEnded] = {}
         for span in _spans(sorted(wanted)):
             after = span[0] - 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, Generic, Never
 
@@ -13,14 +12,14 @@ from typing_extensions import TypeVar
 from fastroai.errors import ConfigurationError
 from fastroai.rows.child_runs import RunRows
 from fastroai.rows.errors import RowFailed
-from fastroai.rows.keeper import RowOpening, definition_of, keeper_of, name_of
+from fastroai.rows.keeper import RowKeeper, RowOpening, definition_of, keeper_of, name_of
 from fastroai.rows.options import RowOptions
 from fastroai.rows.record import RowMemo
 from fastroai.rows.run import RowRun, execution_of, rows_of
 from fastroai.rows.table import RowTable, reader_of
 from fastroai.rows.target import RowTarget
 from fastroai.runs.door import FrontDoor
-from fastroai.runs.openings import RunKeeper, needed_store
+from fastroai.runs.openings import needed_store
 from fastroai.runs.request import RunRequest
 from fastroai.steps import PipelineConfig
 from fastroai.store.run_store import RunStore, RunStoreLike
@@ -71,9 +70,8 @@ class RowRuns(FrontDoor[Any, Any, RowTable[OutputT]], Generic[OutputT]):
             RunNotFound: the store has no such run.
             RowFailed: a row has failed, with `on_error="stop"`.
         """
-        recorded, found = await self._keeper(needed_store(store, self.config.store)).read(
-            run_id, running_too=True
-        )
+        keeper = self._keeper(needed_store(store, self.config.store))
+        recorded, found = await keeper.read(run_id, running_too=True)
         assert isinstance(recorded, RowMemo)
         record, ended = recorded.record, recorded.ended
         table: RowTable[OutputT] = RowTable(
@@ -82,7 +80,7 @@ class RowRuns(FrontDoor[Any, Any, RowTable[OutputT]], Generic[OutputT]):
             lines=record.lines,
             returns=self.target.returns,
             read=reader_of(self.target.returns),
-            usage=replace(record.spending.usage, agent_call_count=record.usage.agent_call_count),
+            usage=await keeper.spent(record),
             status=found.header.status if ended is None else ended.status,
             reason="" if ended is None else ended.reason,
             reason_code=None if ended is None else ended.reason_code,
@@ -97,7 +95,7 @@ class RowRuns(FrontDoor[Any, Any, RowTable[OutputT]], Generic[OutputT]):
 
     # --- for front doors ---
 
-    def _keeper(self, store: RunStore) -> RunKeeper:
+    def _keeper(self, store: RunStore) -> RowKeeper:
         return keeper_of(self.target, self.definition, store, self.config)
 
     def _heed(self, run_id: str | None, signal: Signal) -> bool:

@@ -14,7 +14,7 @@ from fastroai.rows.errors import RowFailed
 from fastroai.rows.files import RowFile
 from fastroai.rows.frames import backend_of
 from fastroai.rows.keeper import OPTIONS, RowOpening, definition_of, keeper_of, name_of
-from fastroai.rows.kept import AsJson, keeping
+from fastroai.rows.kept import AsJson, keeping, total_of
 from fastroai.rows.machine import RowMachine
 from fastroai.rows.options import RowOptions
 from fastroai.rows.record import LinesInMemory, LinesInStore
@@ -137,6 +137,9 @@ class RowRun(Generic[T]):
             return request.opened_by(await self._on_record(keeper, run_id))
         try:
             opening = await keeper.take_up(run_id, self._facts_about_rows(), force=False)
+            if isinstance(opening, RowOpening) and opening.options is not None:
+                expected = f"True, because run {run_id!r} has its rows on record; other rows are another run"
+                raise ConfigurationError("record_rows", False, expected)
         except RunNotFound as missing:
             if missing.run_id != run_id:
                 raise
@@ -150,7 +153,7 @@ class RowRun(Generic[T]):
             await keeper.put_on_record(run_id, inputs, first=keeping(keeper.store, self._rows, keeper.codec))
         opening = await keeper.take_up(run_id, {}, force=False)
         assert isinstance(opening, RowOpening)
-        kept = opening.found.header.rows
+        kept = total_of(opening.found.header)
         if opening.options is None or (self._rows.total or kept) != kept:
             expected = f"the {kept or 0:,} rows that this run has on record; other rows are another run"
             raise ConfigurationError("rows", ..., expected)
@@ -233,7 +236,7 @@ def rows_of(opening: RowOpening, target: RowTarget[Any]) -> Rows:
     """Return the rows of a run that has them on record."""
     assert opening.options is not None
     rows = Rows(opening.source, target, opening.options.inputs, opening.options.key)
-    rows.total = opening.found.header.rows
+    rows.total = total_of(opening.found.header)
     return rows
 
 

@@ -46,6 +46,7 @@ from fastroai.steps import ResolvedConfig
 from fastroai.steps.durability import failure_facts, failure_of, restore_spending, step_place, step_retried
 from fastroai.steps.retrying import retry_calls
 from fastroai.store.record.declarations import digest
+from fastroai.store.record.entries import RowCounts
 from fastroai.store.record.unsealing import seal_payloads
 from fastroai.store.record.values import value_to_json
 
@@ -91,7 +92,9 @@ class RowRunner:
         `known` is what is on record of a run that goes on. `write` gets each end as soon as it is kept.
         """
         self._machine, self._target, self._rows, self._opened = machine, target, rows, opened
-        self._concurrency, self._config, self._deps, self._write = concurrency, config, deps, write
+        # Options of a run that workers carry come from other processes: no task begins that has no row.
+        self._concurrency = concurrency if rows.total is None else max(1, min(concurrency, rows.total))
+        self._config, self._deps, self._write = config, deps, write
         self._batching, self._is_taken_up = batching, is_taken_up
         self.lines, self._known = lines, known or Known()
         self.scope, self._log = opened.scope, opened.log
@@ -115,16 +118,17 @@ class RowRunner:
         self._asked: dict[int, _Asked] = {}
         self._turn = asyncio.Lock()
         self._reader: asyncio.Task[Any] | None = None
-        self._is_reading, self._working = True, concurrency
+        self._is_reading, self._working = True, self._concurrency
         self._since_forgotten = 0
         self._declared = digest(*(f"{name}={known}" for name, known in sorted(target.declares().items())))
         self._loop = asyncio.get_running_loop()
 
-    def _counts(self) -> dict[str, int | None]:
-        done = len(self.lines) if isinstance(self.lines, LinesInStore) else 0
+    def _counts(self) -> dict[str, RowCounts]:
+        assert isinstance(self.lines, LinesInStore)
         is_over = self.finish is not None and self.finish.reason_code != "rows_waiting"
         waiting = 0 if is_over else len(self._machine.waiting)
-        return {"rows_done": done, "rows": self._rows.total, "rows_waiting": waiting}
+        done, failed = len(self.lines), self.lines.failed
+        return {"rows": RowCounts(done=done, failed=failed, waiting=waiting, total=self._rows.total)}
 
     @property
     def milliseconds(self) -> float:
@@ -400,7 +404,7 @@ class RowRunner:
         if self._run is not None and isinstance(self.lines, LinesInStore):
             journal = self._run.journal
             journal.note(seal_payloads(end, self._run.codec))
-            self.lines.add(end.number, journal.position)
+            self.lines.add(end.number, journal.position, is_failed=end.failure is not None)
             await journal.kept()
             self._forget()
         else:

@@ -134,7 +134,7 @@ class Rows:
             shown = self._target.as_json(bound)
             asked = digest(to_json(shown, inf_nan_mode="constants", fallback=repr))
         except Exception as error:  # validators, `inputs=` and `key=` are the user's, and can raise anything
-            shown, asked = {name: repr(value) for name, value in given.items()}, digest(repr(row))
+            shown, asked = {name: _shown(value) for name, value in given.items()}, digest(_shown(row))
             told = RowUnusable(number, key, error)
             return ReadRow(number, key or f"{number}-{asked}", key is not None, given, shown, asked, told)
         return ReadRow(number, key or f"{number}-{asked}", key is not None, bound, shown, asked)
@@ -163,7 +163,10 @@ def inputs_of_row(
         TypeError: the row is no mapping, and there are several inputs.
     """
     if callable(inputs):
-        return inputs(row)
+        made: object = inputs(row)
+        if not isinstance(made, Mapping):
+            raise TypeError(f"inputs= returned a {type(made).__name__} for it, and no mapping by name")
+        return made
     if not isinstance(row, Mapping):
         if inputs:
             raise TypeError(f"inputs= names columns, but this row is a {type(row).__name__}")
@@ -191,6 +194,13 @@ class RowUnusable(Exception):
     def __str__(self) -> str:
         key = "" if self.key is None else f" ({self.key})"
         return f"row {self.number}{key}: {self.reason}"
+
+
+def _shown(value: object) -> str:
+    try:
+        return repr(value)
+    except Exception:  # it is the user's, or nested too deeply
+        return f"<{type(value).__name__}>"
 
 
 def _column(row: object, column: str, target: str) -> object:

@@ -238,7 +238,6 @@ class RunKeeper:
             )
         if not force:  # for a finished run, any change is refused: it reaches no further step
             self.check_definition(recorded, None if has_finished else recorded.entries)
-        is_new = recorded.definition != self.definition
         before = self.restored(run_id, recorded.inputs)
         self._read_outputs(recorded, self.needed(recorded, self.definition))
 
@@ -246,28 +245,41 @@ class RunKeeper:
 
         async def open_run(given: Mapping[str, object]) -> DurableRun:
             anew = {name: given[name] for name in inputs or {}}
-            return await DurableRun.take_up(
-                self.store,
-                recorded,
-                RunResumed(
-                    inputs=self.stored(anew),
-                    definition=self._stored_definition() if is_new else None,
-                    budgets=self.budgets,
-                ),
-                position=len(recorded.entries),
-                found=found,
-                durability=self.durability,
-                codec=self.codec,
-                also=added,
-                terms=self.terms,
-                on_changed=self.on_changed,
-            )
+            return await self._take_up(recorded, found, anew, added, position=len(recorded.entries))
 
         # Before the run is open: from then on, signals are for this process.
         signal = await last_signal(self.store, found.header)
         given = {**before, **(inputs or {})}
         labels = _labels(found.header)
         return Opening(run_id, given, open_run, recorded.seconds, signal, force, labels, recorded)
+
+    async def _take_up(
+        self,
+        recorded: Memo,
+        found: FoundHeader,
+        inputs: Mapping[str, object],
+        also: Sequence[Fact],
+        *,
+        position: int,
+    ) -> DurableRun:
+        """Take up a run whose log was read up to a position, with new values for some inputs."""
+        resumed = RunResumed(
+            inputs=self.stored(inputs),
+            definition=self._stored_definition() if recorded.definition != self.definition else None,
+            budgets=self.budgets,
+        )
+        return await DurableRun.take_up(
+            self.store,
+            recorded,
+            resumed,
+            position=position,
+            found=found,
+            durability=self.durability,
+            codec=self.codec,
+            also=also,
+            terms=self.terms,
+            on_changed=self.on_changed,
+        )
 
     async def fork(
         self,

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from fastroai.store.record.attempts import StepAttempt as StepAttempt
     from fastroai.store.record.conversations import AgentConversation as AgentConversation
     from fastroai.store.record.encryption import EncryptingCodec as EncryptingCodec
+    from fastroai.store.record.entries import RowCounts as RowCounts
     from fastroai.store.record.log import trace_of as trace_of
     from fastroai.store.record.payloads import PayloadCodec as PayloadCodec
     from fastroai.store.record.snapshot import RunSnapshot as RunSnapshot
@@ -83,6 +84,7 @@ if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getatt
         unlisted={
             ".record.conversations": ("AgentConversation",),
             ".record.attempts": ("StepAttempt",),
+            ".record.entries": ("RowCounts",),
             ".hints": ("HintsChanges",),
             ".reading.run_index": ("IndexesRuns",),
             ".reading.run_queries": ("Page",),

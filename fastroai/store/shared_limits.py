@@ -34,6 +34,8 @@ T = TypeVar("T")
 class _Opened(Protocol):
     @property
     def is_changed(self) -> bool: ...
+    @property
+    def row(self) -> Any: ...
 
 
 OpenedT = TypeVar("OpenedT", bound=_Opened)
@@ -48,11 +50,11 @@ class LimitValues(SharedValues[str, OpenedT]):
         self,
         runs: RunStore,
         kind: str,
-        decoded: Callable[[bytes | None, float], OpenedT],
-        encoded: Callable[[OpenedT], bytes],
+        codec: RowCodec[Any],
+        opens: Callable[[Any, float], OpenedT],
     ) -> None:
         super().__init__(runs)
-        self._kind, self._decoded, self._encoded = kind, decoded, encoded
+        self._kind, self._codec, self._opens = kind, codec, opens
         # All that share a file are on one machine, which has a clock that nobody can set.
         self._is_steady = isinstance(_innermost(runs), SQLiteRunStore)
         self._revisions: dict[str, int] = {}
@@ -75,10 +77,11 @@ class LimitValues(SharedValues[str, OpenedT]):
         return f"the {self._kind} of {name!r}"
 
     def _open(self, name: str, value: bytes | None, now: datetime) -> OpenedT:
-        return self._decoded(value, steady_seconds() if self._is_steady else now.timestamp())
+        row = None if value is None else self._codec.decode(value)
+        return self._opens(row, steady_seconds() if self._is_steady else now.timestamp())
 
     def _encode(self, opened: OpenedT) -> bytes | None:
-        return self._encoded(opened) if opened.is_changed else None
+        return self._codec.encode(opened.row) if opened.is_changed else None
 
     def _decided(self, name: str, opened: OpenedT, found: StoredValues, *, is_written: bool) -> None:
         self._revisions[name] = found.revision + is_written
@@ -92,14 +95,6 @@ def _innermost(store: object) -> object:
 
 _LINES: Final = RowCodec(LineRow, 1)
 _CIRCUITS: Final = RowCodec(CircuitRow, 1)
-
-
-def _open_line(value: bytes | None, now: float) -> OpenLine:
-    return OpenLine(None if value is None else _LINES.decode(value), now)
-
-
-def _open_circuit(value: bytes | None, now: float) -> OpenCircuit:
-    return OpenCircuit(None if value is None else _CIRCUITS.decode(value), now)
 
 
 @dataclass(frozen=True)
@@ -125,6 +120,6 @@ def open_limit_store(store: object) -> StoredLimits:
     runs = adapt_run_store(store)
     return StoredLimits(
         runs,
-        LimitValues(runs, "line", _open_line, lambda opened: _LINES.encode(opened.row)),
-        LimitValues(runs, "circuit", _open_circuit, lambda opened: _CIRCUITS.encode(opened.row)),
+        LimitValues(runs, "line", _LINES, OpenLine),
+        LimitValues(runs, "circuit", _CIRCUITS, OpenCircuit),
     )

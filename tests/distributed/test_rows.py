@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -13,14 +13,15 @@ import polars
 import pytest
 from pydantic_ai.capabilities import BatchModelRequests
 from support.carried import Workers, repeat, repeat_cheaply
-from support.carrying import kill_and_replace, until_ready
+from support.carrying import check_steps, kill_and_replace, until_ready
 from support.patience import PATIENCE
 from support.typed_functions import listed_costs
 
 from fastroai.distributed import Client, Distributed
 from fastroai.errors import ConfigurationError, RunExists, RunNotFound, ValueNotStorable
 from fastroai.human import Inbox
-from fastroai.store import RunHistory
+from fastroai.rows import RowTable
+from fastroai.store import RowCounts, RunHistory
 from fastroai.store.record.headers import keys_with
 from fastroai.testing import ModelServer, Reply, Usage
 
@@ -58,7 +59,7 @@ async def test_a_table_is_that_of_map(app: Distributed, server: ModelServer) -> 
     assert table.cost_usd == here.cost_usd > 0
     assert table.usage == here.usage
     standing = await run.status()
-    assert (standing.status, standing.rows_done, standing.rows) == ("finished", 8, 8)
+    assert (standing.status, standing.rows) == ("finished", RowCounts(done=8, total=8))
     assert [one.queue for one in await app.history.list(pipeline="repeat.map")][:1] == ["default"]
 
 
@@ -82,8 +83,14 @@ async def test_a_client_without_code_gives_rows_of_any_kind(
             await client.map("repeat", missing)
         with pytest.raises(ConfigurationError, match="repeat.*Did you mean 'repeat'"):
             await client.map("repeatt", missing)
-        with pytest.raises(ConfigurationError, match="that a worker of .* has registered"):
-            await client.start("repeat.map", {})
+        known: Any
+        for known in ("repeat.map", 5, repeat):
+            with pytest.raises(ConfigurationError, match="pipeline=.*that a worker of .* has registered"):
+                await client.start(known, {})
+            with pytest.raises(ConfigurationError, match="function=.*that a worker of .* has registered"):
+                await client.map(known, [])
+        with pytest.raises(TypeError, match="'priorty'. Did you mean 'priority'"):
+            await client.map("repeat", [], priorty=1)  # type: ignore[call-arg]
 
 
 async def test_what_is_wrong_is_told_before_anything_runs(app: Distributed, server: ModelServer) -> None:
@@ -103,39 +110,70 @@ async def test_what_is_wrong_is_told_before_anything_runs(app: Distributed, serv
             await app.handle("bad").status()
     with pytest.raises(ConfigurationError, match="rows are given to map"):
         await app.start("repeat.map", {})
+    other: Any = object()
+    for begin in (app.start, app.map):
+        with pytest.raises(ConfigurationError, match="that a worker of .* has registered"):
+            await begin(other, [])  # type: ignore[arg-type]
     assert not [one async for one in keys_with(app.store, "rows:")]
     await app.map(repeat, texts(2), run_id="good")
     with pytest.raises(RunExists):
         await app.map(repeat, texts(2), run_id="good")
     standing = await app.handle("good").status()
-    assert (standing.status, standing.rows) == ("queued", 2)
+    assert (standing.status, standing.rows) == ("queued", RowCounts(total=2))
     await RunHistory(app.store).delete("good")
     assert not [one async for one in keys_with(app.store, "rows:")]
     assert not server.ledger.entries
 
 
+KINDS: Mapping[str, tuple[Callable[[int], Mapping[str, object]], Callable[[int], object]]] = {
+    "repeat": (lambda number: {"text": f"text {number:03}"}, lambda number: f"said {number:03}"),
+    "scribe": (lambda number: {"user_prompt": f"text {number:03}"}, lambda number: f"said {number:03}"),
+    "work": (lambda number: {"number": number}, lambda number: f"t/None:{number * 2}"),
+    "routed": (lambda number: {"number": number}, lambda number: f"t/None:{number * 2}"),
+    "circle": (lambda number: {"number": number}, lambda number: "rested"),
+    "doubles": (lambda number: {"number": number}, lambda number: 4 * number + 2),
+    "writing": (lambda number: {"number": number}, lambda number: "rested"),
+}
+"""The row of a number and its output, by what rows are given to. A row of the last one waits for a time."""
+
+
 @pytest.mark.slow
-async def test_finished_rows_are_not_asked_again_whichever_worker_is_killed(
-    url: str, app: Distributed, workers: Workers, server: ModelServer
+async def test_rows_of_every_kind_end_right_whichever_worker_is_killed(
+    app: Distributed, workers: Workers, server: ModelServer
 ) -> None:
-    kills, at_once = 3 if url.startswith("postgres") else 2, 4
+    kills, at_once, count, chance = 3, 4, 12, random.Random(5)
     for _ in range(2):
         workers.begin()
-    async with asyncio.timeout(PATIENCE):
-        await until_ready(app, 2)
-        run = await app.map("repeat", later(150), key="id", run_id="rows", concurrency=at_once)
-        await kill_and_replace(workers, kills, random.Random(5), stops=False)
-        table = await run.result()
-    assert table.ok
-    assert [row.output for row in table] == [f"said {number:03}" for number in range(150)]
+    await until_ready(app, 2)
+    runs = {
+        kind: await app.map(
+            kind, [row(number) for number in range(count)], run_id=kind, concurrency=at_once, tenant="t"
+        )
+        for kind, (row, _) in KINDS.items()
+    }
+    await kill_and_replace(workers, kills, chance, stops=False)
+    tables = {kind: await run.result() for kind, run in runs.items()}
+    for kind, table in tables.items():
+        assert table.ok, kind
+        assert [row.output for row in table] == [KINDS[kind][1](number) for number in range(count)]
+        assert sum((row.cost_usd for row in table), Decimal(0)) == table.cost_usd
+        counts = (await runs[kind].status()).rows
+        assert counts == RowCounts(done=count, total=count)
+        for child in await app.history.list(pipeline=kind):
+            await check_steps(app.handle(child.run_id))
     entries = server.ledger.entries
-    assert len({entry.raw_body for entry in entries}) == 150
-    again = len(entries) - 150
-    assert again <= kills * at_once
-    assert table.usage.unmeasured_requests >= again
+    asked = len({entry.raw_body for entry in entries})
+    assert asked == 3 * count
+    again = len(entries) - asked
+    assert again <= kills * at_once * 3
+    assert sum(table.usage.unmeasured_requests for table in tables.values()) >= again
     # What was in flight at a kill counts at its bound, and all else at what the server says.
-    assert table.cost_usd <= listed_costs(server) <= table.usage.committed_usd
-    assert sum((row.cost_usd for row in table), Decimal(0)) == table.cost_usd
+    known, bound = (sum(amounts) for amounts in zip(*map(_amounts, tables.values()), strict=True))
+    assert known <= listed_costs(server) <= bound
+
+
+def _amounts(table: RowTable[Any]) -> tuple[Decimal, Decimal]:
+    return table.cost_usd, table.usage.committed_usd
 
 
 async def test_rows_that_wait_for_people_leave_the_worker_free(app: Distributed) -> None:
@@ -145,11 +183,11 @@ async def test_rows_that_wait_for_people_leave_the_worker_free(app: Distributed)
         while worker.running:
             await asyncio.sleep(0.05)
         standing = await run.status()
-        assert (standing.status, standing.rows_done, standing.rows_waiting) == ("paused", 0, 3)
+        assert (standing.status, standing.rows) == ("paused", RowCounts(waiting=3, total=3))
         inbox = Inbox(app.store)
         for asked in await inbox.list():
             await inbox.answer(asked.id, True)
-        while (await run.status()).rows_done < 3:
+        while (await run.status()).rows != RowCounts(done=3, total=3):
             await asyncio.sleep(0.05)
         table = await run.result()
     assert (table.status, table.outputs) == ("finished", ["rested"] * 3)
@@ -165,6 +203,8 @@ async def test_a_run_of_rows_is_paused_cancelled_and_handed_over(
                 await asyncio.sleep(0.02)
             await run.pause()
             assert ((await run.wait()).status, (await run.result()).status) == ("paused", "paused")
+            with pytest.raises(ConfigurationError, match="a run of rows continues with those on record"):
+                await run.resume(inputs={"options": "others"})
             await run.resume()
             await asyncio.sleep(0.2)
             await run.cancel()
@@ -192,7 +232,7 @@ async def test_rows_in_batches_leave_workers_free_and_are_collected_by_another(
     async with asyncio.timeout(PATIENCE):
         await until_ready(app, 1)
         run = await app.map(repeat_cheaply, texts(7), run_id="r", batch=batches, concurrency=7)
-        while (await run.status()).rows_waiting < 7:
+        while (await run.status()).rows != RowCounts(waiting=7, total=7):
             await asyncio.sleep(0.05)
         workers.kill(killed)
         workers.begin()

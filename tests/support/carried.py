@@ -18,6 +18,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
+from pydantic_ai import Agent
 from typing_extensions import TypedDict
 
 from fastroai import (
@@ -214,6 +215,9 @@ def doors() -> Sequence[Any]:
         doubles,
         repeat,
         repeat_cheaply,
+        FastroAgent(
+            agent=Agent("openai-chat:gpt-5-mini", defer_model_check=True), name="scribe", request_retries=0
+        ),
     ]
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import re
+from dataclasses import asdict
 from html import unescape
 from typing import Any
 from urllib.parse import quote
@@ -11,6 +14,7 @@ import httpx2
 import pytest
 from support.viewed_runs import Decision, asked, asking, failed, look_up
 from support.viewing import HOSTILE, LABEL, TOKEN, csrf_of, signed_in
+from typer.testing import CliRunner
 
 from fastroai import (
     Inbox,
@@ -23,8 +27,10 @@ from fastroai import (
     StepContext,
     step,
 )
+from fastroai.cli.app import app
 from fastroai.errors import SpendLimitExceeded
-from fastroai.store import MemorySpendStore
+from fastroai.functions import compute
+from fastroai.store import MemorySpendStore, RowCounts
 from fastroai.usage import SpendBook
 from fastroai.viewer import viewer
 
@@ -52,6 +58,37 @@ async def told(browser: httpx2.AsyncClient, path: str, **query: str) -> str:
 
 
 # --- runs ---
+
+
+async def test_runs_of_rows_show_how_far_they_are_and_what_all_rows_cost(tmp_path: Any) -> None:
+    @step
+    async def buys(ctx: StepContext) -> None:
+        ctx.record_usage(model="search", cost_usd="0.25")
+
+    @compute
+    async def halved(number: int) -> float:
+        return 1 / (number - 1)
+
+    store = SQLiteRunStore(tmp_path / "runs.db")
+    await halved.map([1, 2, 3], store=store, run_id="rows")
+    await Pipeline("plain", {"look up": look_up}).execute(run_id="plain", store=store)
+    await Pipeline("buying", {"buys": buys}).map([{"number": 1}, {"number": 2}], store=store, run_id="bought")
+    counts = RowCounts(done=3, failed=1, total=3)
+    found = {run.run_id: run.rows for run in await RunHistory(store).list()}
+    assert (found["rows"], found["plain"], found["bought"]) == (counts, None, RowCounts(done=2, total=2))
+    async with signed_in(viewer(store, token=TOKEN)) as browser:
+        assert (await told(browser, "/runs")).count("3 of 3 rows, 1 failed") == 1
+        assert "<dt>Rows</dt><dd>3 of 3, 1 failed</dd>" in await told(browser, "/runs/rows")
+        assert "<dt>Rows</dt>" not in await told(browser, "/runs/plain")
+        assert 'title="exactly $0.50"' in await told(browser, "/runs/bought")
+
+    def printed(*command: str) -> str:
+        return CliRunner().invoke(app, ["runs", *command, "--store", str(tmp_path / "runs.db")]).output
+
+    assert "3 of 3, 1 failed" in await asyncio.to_thread(printed, "list")
+    assert "3 of 3 rows, 1 failed" in await asyncio.to_thread(printed, "show", "rows")
+    assert ", $0.50" in await asyncio.to_thread(printed, "show", "bought")
+    assert json.loads(await asyncio.to_thread(printed, "show", "rows", "--json"))["rows"] == asdict(counts)
 
 
 async def test_runs_are_found_sorted_and_paged(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,10 +18,11 @@ SEVERITY: Final[tuple[CircuitState, ...]] = ("closed", "half-open", "open")
 class Pass:
     """The permission of a circuit for one request."""
 
-    __slots__ = ("is_probe", "period")
+    __slots__ = ("is_probe", "period", "request")
 
-    def __init__(self, period: int, *, is_probe: bool) -> None:
-        self.period, self.is_probe = period, is_probe
+    def __init__(self, period: int, *, is_probe: bool, request: str = "") -> None:
+        """`request` is the id of the request, if processes share the circuit."""
+        self.period, self.is_probe, self.request = period, is_probe, request
 
 
 @dataclass(slots=True)

@@ -233,16 +233,6 @@ class ProviderCircuit:
             wake()
 
 
-class _SharedPass(Pass):
-    """The pass of a circuit that processes share."""
-
-    __slots__ = ("request",)
-
-    def __init__(self, request: str, taken: Pass) -> None:
-        super().__init__(taken.period, is_probe=taken.is_probe)
-        self.request = request
-
-
 class SharedCircuit(ProviderCircuit):
     """The circuit of one provider, which other processes share.
 
@@ -269,33 +259,34 @@ class SharedCircuit(ProviderCircuit):
             self._sharing.allow(error, f"the circuit breaker of {self._provider}")
             return self._enter_here()
         except asyncio.CancelledError:
-            self._sharing.store.in_background(self._end(request, Pass(0, is_probe=True), "unknown"), at_work)
+            self._end_soon(Pass(0, is_probe=True, request=request), "unknown")
             raise
         if seen.taken is None:
             return super().refuses_for() or 0.0
-        return _SharedPass(request, seen.taken)
+        seen.taken.request = request
+        return seen.taken
 
     def succeed(self, taken: Pass, note: Callable[[], None]) -> None:
         """See `ProviderCircuit`."""
-        if not isinstance(taken, _SharedPass):
+        if not taken.request:
             super().succeed(taken, note)
         elif taken.is_probe:
             taken.is_probe = False  # it is told once
-            self._sharing.store.in_background(self._end(taken.request, taken, "well", note=note), at_work)
+            self._end_soon(taken, "well", note=note)
 
     def fail(self, taken: Pass, failure: str, note: Callable[[], None]) -> None:
         """See `ProviderCircuit`."""
-        if isinstance(taken, _SharedPass):
-            self._sharing.store.in_background(self._end(taken.request, taken, "ill", failure, note), at_work)
+        if taken.request:
+            self._end_soon(taken, "ill", failure, note)
         else:
             super().fail(taken, failure, note)
 
     def give_back(self, taken: Pass) -> None:
         """See `ProviderCircuit`."""
-        if not isinstance(taken, _SharedPass):
+        if not taken.request:
             super().give_back(taken)
         elif taken.is_probe:
-            self._sharing.store.in_background(self._end(taken.request, taken, "unknown"), at_work)
+            self._end_soon(taken, "unknown")
 
     @contextmanager
     def watched(self, wake: Callable[[], None]) -> Iterator[None]:
@@ -321,17 +312,16 @@ class SharedCircuit(ProviderCircuit):
                 logger.debug("the circuit of %s cannot be watched: %s", self._provider, error)
                 await asyncio.sleep(_UNHINTED)
 
-    async def _end(
-        self,
-        request: str,
-        taken: Pass,
-        health: Health,
-        failure: str = "",
-        note: Callable[[], None] = lambda: None,
+    def _end_soon(
+        self, taken: Pass, health: Health, failure: str = "", note: Callable[[], None] = lambda: None
     ) -> None:
+        """Have the store told what became of a request, on the background loop."""
+        self._sharing.store.in_background(self._end(taken, health, failure, note), at_work)
+
+    async def _end(self, taken: Pass, health: Health, failure: str, note: Callable[[], None]) -> None:
         try:
             seen = await self._ask(
-                lambda circuit: circuit.end(self._options, request, taken.period, health, failure)
+                lambda circuit: circuit.end(self._options, taken.request, taken.period, health, failure)
             )
         except Exception as error:  # a store can be the user's, and raise anything
             logger.warning("the circuit of %s cannot be told of a request: %s", self._provider, error)

@@ -19,6 +19,7 @@ from fastroai.errors import (
     RunNotFound,
     RunStoreUnavailable,
 )
+from fastroai.records import Usage
 from fastroai.runtime.facts import RunStatus
 from fastroai.runtime.options import check_count
 from fastroai.store.backends.adapter import adapt_run_store
@@ -42,7 +43,7 @@ from fastroai.store.reading.run_index import Doomed, FoundRun, indexes_runs
 from fastroai.store.reading.run_quality import Quality
 from fastroai.store.reading.run_queries import PAGE, Cursor, Page, Place, RunQuery, check_page, check_state
 from fastroai.store.record.checksums import without_checksum
-from fastroai.store.record.entries import RunHeader, RunState
+from fastroai.store.record.entries import RowCounts, RunHeader, RunState
 from fastroai.store.record.headers import (
     UNREADABLE,
     FoundHeader,
@@ -110,6 +111,8 @@ class RunSummary:
     """Tokens that requests used, as of `updated_at`."""
     queue: str | None = None
     """The queue of a run that workers carry; `None` for a run of the process that began it."""
+    rows: RowCounts | None = None
+    """How far a run of rows is, as of `updated_at`; `None` for another run."""
 
     @classmethod
     def of(cls, found: FoundHeader) -> RunSummary:
@@ -118,6 +121,20 @@ class RunSummary:
         as_recorded = {name: getattr(header, name) for name in _OF_HEADER}
         queue = None if header.routing is None else header.routing.queue
         return cls(**as_recorded, status=found.state, queue=queue)
+
+    def spent(self, trace: RunTrace) -> Usage:
+        """Return the spending by the trace of the run; of rows that are runs by themselves, by their sum."""
+        usage = trace.usage
+        if self.rows is None or usage.records:
+            return usage
+        return Usage(
+            request_count=self.requests,
+            failed_requests=self.failed_requests,
+            unmeasured_requests=int(not self.cost_complete),
+            input_tokens=self.input_tokens,
+            output_tokens=self.output_tokens,
+            cost_usd=self.cost_usd,
+        )
 
     @property
     def duration(self) -> timedelta | None:

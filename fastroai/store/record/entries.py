@@ -143,6 +143,25 @@ class Routing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RowCounts:
+    """How far a run of rows is."""
+
+    done: int = 0
+    """Rows that have ended, those that failed included."""
+    failed: int = 0
+    waiting: int = 0
+    """Rows that wait, for example for people."""
+    total: int | None = None
+    """The number of rows; `None` if it is not known."""
+
+    def __str__(self) -> str:
+        of = "" if self.total is None else f" of {self.total:,}"
+        failed = f", {self.failed:,} failed" if self.failed else ""
+        waiting = f", {self.waiting:,} waiting" if self.waiting else ""
+        return f"{self.done:,}{of} rows{failed}{waiting}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunHeader:
     """The record of a run beside its log: its status, owner, cost, and what it waits for."""
 
@@ -188,12 +207,8 @@ class RunHeader:
     """Messages to the run that were sent when the header was written; as far as the sender told it."""
     routing: Routing | None = None
     """Which workers carry the run; `None` for a run of the process that began it."""
-    rows_done: int = 0
-    """Rows that have ended, of a run of rows, as of `updated_at`."""
-    rows: int | None = None
-    """The number of its rows; `None` for another run, or if it is not known."""
-    rows_waiting: int = 0
-    """Rows that wait, for example for people."""
+    rows: RowCounts | None = None
+    """How far a run of rows is, as of `updated_at`; `None` for another run."""
     parent: str = ""
     """The run of rows one of whose rows this run is, if that waits for it."""
     later_days: tuple[date, ...] = ()

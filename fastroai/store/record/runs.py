@@ -39,6 +39,7 @@ from fastroai.store.record.declarations import OnChanged
 from fastroai.store.record.definitions import fingerprint
 from fastroai.store.record.entries import (
     Routing,
+    RowCounts,
     RunHeader,
     entry_to_store,
 )
@@ -96,7 +97,7 @@ class DurableRun:
         self.journal, self.recorded, self.codec = journal, recorded, codec
         self.on_changed: OnChanged = "ask"
         """What to do with answers on record whose calls are declared differently now."""
-        self.counts: Callable[[], dict[str, int | None]] = dict
+        self.counts: Callable[[], dict[str, RowCounts]] = dict
         """Returns further fields of the header that say how far the run is."""
         self._scope: Scope | None = None
         assert header.owner is not None
@@ -547,7 +548,8 @@ async def parent_due(store: RunStore, header: RunHeader) -> None:
         except RunNotFound:
             return
         due = replace(found.header, due_at=first_due(found.header.due_at, header.due_at))
-        is_waiting = found.header.status == "running" or found.header.rows_waiting
+        rows = found.header.rows
+        is_waiting = found.header.status == "running" or (rows is not None and rows.waiting)
         if due == found.header or not is_waiting:
             return
         with suppress(RevisionConflict):

@@ -200,6 +200,7 @@ def test_list_prints_json_for_programs(store: SQLiteRunStore) -> None:
             "owner": None,
             "lease_until": None,
             "due_at": None,
+            "rows": None,
         }
     ]
 

@@ -803,7 +803,33 @@ async def test_the_rows_on_record_are_those_of_the_first_call(
         assert [row.inputs["text"] for row in table] == ["good", "fine"]
     with pytest.raises(ConfigurationError, match="the 2 rows that this run has on record"):
         await classify.map(["good"], store=store, run_id="r", record_rows=True)
+    with pytest.raises(ConfigurationError, match="record_rows=False: expected True"):
+        await classify.map(["good"], store=store, run_id="r")
+    assert len(await classify.row_runs.table("r", store=store)) == 2
     await classify.map(["good"], store=store, run_id="plain")
     with pytest.raises(ConfigurationError, match="a run whose rows are on record"):
         await classify.row_runs.resume("plain", store=store)
     assert len(model_server.ledger.entries) == 3
+
+
+async def test_the_table_on_record_counts_what_the_runs_of_rows_have_spent(classify: Any) -> None:
+    @flow
+    async def labels(text: str) -> str:
+        label: str = (await classify(text)).label
+        return label
+
+    store = MemoryRunStore()
+    table = await labels.map(["good", "fine"], store=store, run_id="r", record_rows=True)
+    again = await labels.row_runs.table("r", store=store)
+    assert again.usage == table.usage
+    assert again.cost_usd == sum((row.cost_usd for row in table), Decimal(0)) > 0
+
+
+async def test_rows_that_nobody_can_write_down_fail_alone(classify: Any) -> None:
+    nested: list[Any] = []
+    for _ in range(3000):
+        nested = [nested]
+    table = await classify.map([{"text": nested}, {"text": "good"}], concurrency=10**9)
+    assert [row.failure is None for row in table] == [False, True]
+    table = await classify.map(["good"], inputs=lambda row: row)
+    assert "inputs= returned a str" in table[0].failure.message

@@ -1,0 +1,50 @@
+"""The options of runs that workers carry, which `Client.start`, `map` and `Distributed.schedule` explain."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Final
+
+from typing_extensions import TypedDict
+
+from fastroai.records import Duration
+from fastroai.rows.machine import OnRowError
+from fastroai.rows.source import RowInputs, RowKey
+from fastroai.store.record.declarations import OnChanged
+from fastroai.usage import BudgetLike
+
+if TYPE_CHECKING:
+    from pydantic_ai.capabilities import BatchModelRequests
+
+DEFAULT: Final = "default"
+"""The name of the queue for runs that name none."""
+
+
+class PlaceOptions(TypedDict, total=False):
+    """Options of every run, also of those that a schedule starts."""
+
+    queue: str
+    priority: int | None
+    partition: str | None
+    tags: Collection[str]
+    tenant: str | None
+
+
+class StartOptions(PlaceOptions, total=False):
+    """Options of `start`."""
+
+    run_id: str | None
+    delay: Duration
+    budget: BudgetLike | None
+
+
+class MapOptions(StartOptions, total=False):
+    """Options of `map`."""
+
+    inputs: RowInputs | None
+    key: RowKey | None
+    concurrency: int | None
+    batch: bool | BatchModelRequests
+    retries: int | None
+    on_error: OnRowError
+    on_changed: OnChanged
