@@ -55,7 +55,7 @@ class RowRead:
 
 @dataclass(slots=True)
 class RowsEnded:
-    """There is no further row, or none can be read."""
+    """There is no further row, or none can be read or written."""
 
     failure: FailureFacts | None = None
     raised: BaseException | None = None
@@ -167,11 +167,12 @@ class RowMachine:
             case RowCut():
                 return self._cut(told)
             case RowsEnded():
-                if told.raised is not None:
-                    failed = RunFinished(status="failed", reason_code="error", failure=told.failure)
-                    self._ending(failed, told.raised)
                 self._is_reading = False
-                return self._perhaps_finished()
+                if told.raised is None:
+                    return self._perhaps_finished()
+                failed = RunFinished(status="failed", reason_code="error", failure=told.failure)
+                self._ending(failed, told.raised)
+                return [StopReading(), *self._perhaps_finished()]
             case PauseRequested():
                 self._ending(RunFinished(status="paused", reason_code="pause_requested"))
                 let_go = [CancelRows("the run was paused")] if self.lets_go else []

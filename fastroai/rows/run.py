@@ -103,13 +103,15 @@ class RowRun(Generic[T]):
                 finish = await execution.perform(opened, runner, ())
                 if finish.status == "paused" and opened.log.scope is not opened.scope:
                     raise Halted  # the step or flow around this call waits with its rows
-                table = self._table(opened, runner, finish)
+                table = self._table(runner, finish)
                 if file is not None:
                     await file.put_in_order(table)
                 self._raise_if_stopped(finish, runner, table)
         except BaseException as error:
             if runner is not None:
                 await execution.tell_end(runner, error)
+                if isinstance(runner.lines, LinesInMemory):
+                    self._table(runner, runner.finish or _failed_by(error)).attach(error)
             raise
         finally:
             if file is not None:
@@ -186,15 +188,15 @@ class RowRun(Generic[T]):
             write=None if file is None else partial(file.add, read),
         )
 
-    def _table(self, opened: OpenRun, runner: RowRunner, finish: RunFinished) -> RowTable[T]:
+    def _table(self, runner: RowRunner, finish: RunFinished) -> RowTable[T]:
         is_kept = isinstance(runner.lines, LinesInStore)
         return RowTable(
             name=self._target.name,
-            run_id=opened.scope.run_id,
+            run_id=runner.scope.run_id,
             lines=runner.lines,
             returns=self._target.returns,
             read=reader_of(self._target.returns) if is_kept else None,
-            usage=opened.scope.spent(),
+            usage=runner.scope.spent(),
             status=finish.status,
             reason=finish.reason,
             reason_code=finish.reason_code,
@@ -235,6 +237,10 @@ def rows_of(opening: RowOpening, target: RowTarget[Any]) -> Rows:
     rows = Rows(opening.source, target, opening.options.inputs, opening.options.key)
     rows.total = opening.found.header.rows
     return rows
+
+
+def _failed_by(error: BaseException) -> RunFinished:
+    return RunFinished(status="failed", reason=str(error), reason_code="error")
 
 
 async def _no_estimate(inputs: Any, deps: Any) -> Quote:

@@ -115,8 +115,10 @@ class RowRunner:
         self._asked: dict[int, _Asked] = {}
         self._turn = asyncio.Lock()
         self._reader: asyncio.Task[Any] | None = None
-        self._is_reading, self._working = True, concurrency
+        self._is_reading, self._working = True, 0
         self._since_forgotten = 0
+        self._answers = not target.makes_runs and target.kind != "compute"
+        """Whether a row is one answer of a model, which may come from a cache or a record."""
         self._declared = digest(*(f"{name}={known}" for name, known in sorted(target.declares().items())))
         self._loop = asyncio.get_running_loop()
 
@@ -134,7 +136,9 @@ class RowRunner:
     async def run(self, decisions: Sequence[Decision]) -> None:
         """Ask the rows until the machine says that the run has ended. Failures of rows are not raised."""
         self._act(decisions)
-        workers = {self._loop.create_task(self._work()) for _ in range(self._concurrency)}
+        at_once = min(self._concurrency, max(self._rows.total or self._concurrency, 1))
+        self._working = at_once
+        workers = {self._loop.create_task(self._work()) for _ in range(at_once)}
         try:
             done, _ = await asyncio.wait(workers, return_when=asyncio.FIRST_EXCEPTION)
             for worker in done:
@@ -213,8 +217,7 @@ class RowRunner:
                 try:
                     row = await self._read()
                 except Exception as error:  # the user's iterator can raise anything
-                    self._is_reading = False
-                    self._tell(RowsEnded(failure_facts(error, "terminal"), error))
+                    self._end_for(error)
                     return None
                 if row is None:
                     if self._is_reading:
@@ -257,7 +260,7 @@ class RowRunner:
         self.lines.add(row.number, position)
         if self._write is not None:
             [end] = await self.lines.read([row.number])
-            await self._write(end)
+            await self._write_down(end)
         if self.scope.listener is not None:
             part = self.scope.part
             await self.scope.emit(RowGivenBack(part=part, number=row.number, key=row.key, why=decision.why))
@@ -386,7 +389,7 @@ class RowRunner:
             output=output,
             failure=failure,
             attempts=scope.attempt,
-            is_cached=error is None and self._target.kind != "compute" and not usage.request_count,
+            is_cached=error is None and self._answers and not usage.request_count,
             duration_ms=(perf_counter() - began) * 1000,
             usage=usage,
             child=child,
@@ -406,11 +409,22 @@ class RowRunner:
         else:
             assert isinstance(self.lines, LinesInMemory)
             self.lines.add(end)
-        if self._write is not None:
-            await self._write(end)
+        await self._write_down(end)
         self._tell(end)
         if self.scope.listener is not None:
             await self.scope.emit(end)
+
+    async def _write_down(self, end: RowEnded) -> None:
+        """Write the end of a row to the file. If that fails, the rows that are asked still end."""
+        if self._write is not None:
+            try:
+                await self._write(end)
+            except Exception as error:
+                self._end_for(error)
+
+    def _end_for(self, error: Exception) -> None:
+        """Read no further row, because none can be read or written. The exception is raised in the end."""
+        self._tell(RowsEnded(failure_facts(error, "terminal"), error))
 
     def _forget(self) -> None:
         """Keep only the sums of what has ended, so that the memory of a run on record is bounded."""
