@@ -19,7 +19,7 @@ from support.patience import PATIENCE
 from support.stored_runs import entries_of
 from support.typed_functions import Sentiment, listed_costs, sentiment
 
-from fastroai import Budget, Pipeline, StepContext, flow, step
+from fastroai import Budget, Graph, Pipeline, StepContext, flow, step
 from fastroai.agent import FastroAgent
 from fastroai.errors import ConfigurationError, RunNotFound
 from fastroai.functions import compute, infer
@@ -247,6 +247,43 @@ async def test_a_run_with_its_rows_on_record_holds_no_process_while_batches_run(
     assert outcome.cost_usd == listed_costs(model_server) / 2
     again = await classify.row_runs.table("r", store=store)
     assert (again.records, again.usage) == (outcome.records, outcome.usage)
+
+
+@pytest.mark.parametrize("kind", ["pipeline", "graph", "flow"])
+async def test_rows_that_are_runs_hold_no_process_either_while_their_agents_wait_for_batches(
+    model_server: ModelServer, kind: str
+) -> None:
+    model_server.rule(None, Reply(text="fine"))
+    model_server.holds_batches = True
+    agent = FastroAgent(
+        model_server.model("openai:gpt-5-mini"), name="agent", capabilities=[batches(2)], max_tokens=100
+    )
+
+    @step
+    async def asks(ctx: StepContext[Any]) -> str:
+        return (await ctx.run(agent, ctx.get_input("text"))).output
+
+    @flow
+    async def asked(text: str) -> str:
+        return (await agent.run(text)).output
+
+    doors: dict[str, Any] = {
+        "pipeline": Pipeline("p", {"asks": asks}),
+        "graph": Graph("g", nodes={"asks": asks}, terminals=["asks"]),
+        "flow": asked,
+    }
+    door, store = doors[kind], MemoryRunStore()
+    rows = [{"text": f"text {number}"} for number in range(3)]
+    table = await door.map(rows, store=store, run_id="r", record_rows=True, concurrency=3)
+    assert (table.status, table.reason_code, len(table.waiting)) == ("paused", "rows_waiting", 3)
+    assert (await woken(door, store))["r"].status == "paused"
+    model_server.holds_batches = False
+    outcome = table
+    while outcome.status == "paused":
+        outcome = (await woken(door, store))["r"]
+    assert outcome.outputs == ["fine"] * 3
+    assert len(model_server.ledger.entries) == outcome.usage.request_count == 3
+    assert outcome.cost_usd == listed_costs(model_server) / 2
 
 
 async def woken(door: Any, store: Any) -> Any:

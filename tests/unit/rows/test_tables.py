@@ -101,9 +101,7 @@ async def test_what_is_not_there_in_pandas_is_none_and_a_nan_of_polars_stays() -
 async def test_a_frame_without_a_column_is_refused_before_anything_is_asked() -> None:
     with pytest.raises(ConfigurationError, match=r"column 'text', which 'score' needs.*'txt'"):
         await score.map(pd.DataFrame({"txt": ["a"]}))
-    with pytest.raises(
-        ConfigurationError, match=r"column 'nr', which key= names; its columns are 'text', 'weight', 'id'\\.$"
-    ):
+    with pytest.raises(ConfigurationError, match=r"column 'nr', which key= names; its columns are .*'id'\.$"):
         await score.map(pl.DataFrame(ROWS), key="nr")
 
 
@@ -195,9 +193,7 @@ async def test_a_column_of_a_frame_is_rows_of_single_values(library: str) -> Non
 async def test_frames_that_cannot_be_rows_are_refused_and_say_why() -> None:
     doubled = pd.DataFrame([["a", "b"]], columns=["text", "text"])
     for frame in (doubled, pa.RecordBatch.from_pylist([{"text": "a"}])):
-        with pytest.raises(
-            ConfigurationError, match="whose columns have different names: .*(text|RecordBatch)"
-        ):
+        with pytest.raises(ConfigurationError, match="(?s)different names: .*(text|RecordBatch)"):
             await score.map(frame)
 
 
