@@ -10,7 +10,6 @@ from pydantic import JsonValue
 
 from fastroai.errors import CallChangedError, ConfigurationError, RunExists, RunNotFound
 from fastroai.records import Usage
-from fastroai.rows.facts import RowStarted
 from fastroai.rows.kept import kept_rows
 from fastroai.rows.machine import RowMachine
 from fastroai.rows.options import RowOptions, options_on_record
@@ -18,8 +17,6 @@ from fastroai.rows.record import LinesInStore, RowMemo, RowsOnRecord, facts_of
 from fastroai.rows.running import Known
 from fastroai.rows.target import RowTarget
 from fastroai.runs.openings import AlsoOnRecord, Opening, RunKeeper
-from fastroai.runtime import Charge
-from fastroai.runtime.budgets.in_flight import AgentCharges
 from fastroai.runtime.facts import Fact, Part, RunResumed, RunStarted
 from fastroai.runtime.labels import Labels
 from fastroai.steps import PipelineConfig
@@ -27,7 +24,7 @@ from fastroai.store.paging import read_page
 from fastroai.store.reading.run_spending import SpendingOnRecord
 from fastroai.store.record.declarations import changed_parts
 from fastroai.store.record.entries import entry_in_store
-from fastroai.store.record.halting import read_to_go_on
+from fastroai.store.record.halting import charged_in_child
 from fastroai.store.record.headers import FoundHeader, check_run_id, log_key, read_header
 from fastroai.store.record.memo import Memo
 from fastroai.store.record.runs import DurableRun
@@ -141,7 +138,10 @@ class RowKeeper(RunKeeper):
             raise CallChangedError(
                 header.run_id, name.removesuffix(name_of("")), "the call of each row", changed
             )
-        children = {child: await self._spent_in(started) for child, started in record.begun.items()}
+        children = {
+            child: await charged_in_child(self.store, started, self.codec)
+            for child, started in record.begun.items()
+        }
         known = Known(True, record.positions, record.interrupted, record.in_batches, children)
         resumed = RunResumed(
             part=Part(header.run_id, name, (name,)),
@@ -182,15 +182,6 @@ class RowKeeper(RunKeeper):
             options=options,
             source=kept_rows(self.store, header, self.codec),
         )
-
-    async def _spent_in(self, started: RowStarted) -> tuple[Sequence[Charge], Sequence[AgentCharges]]:
-        """Return what the run of a row has spent since it was started last."""
-        try:
-            recorded, _ = await read_to_go_on(self.store, started.child, self.codec, running_too=True)
-        except RunNotFound:  # the process died before the run had begun
-            return (), ()
-        charges = [one for one in recorded.charges() if one.begins.timestamp >= started.timestamp]
-        return charges, recorded.agent_calls(charges)
 
     def _check_is_same(self, fact: Fact, found: FoundHeader) -> None:
         definition = fact.definition if isinstance(fact, RunStarted) else None

@@ -74,6 +74,8 @@ class RowsOnRecord:
         """The end of the row that failed last."""
         self.usage = Usage()
         """The spending of all rows that have ended."""
+        self.in_children = Usage()
+        """That of those which were runs: their requests are not in this log."""
         self.spending = SpendingOnRecord()
         """The same for the header of the run, with all other spending."""
         self.positions: dict[int, int] = {}
@@ -104,6 +106,7 @@ class RowsOnRecord:
                 self.begun.pop(fact.child, None)
                 self.machine.handle(fact)
                 self.usage.include(fact.usage)
+                self.in_children.include(fact.child_usage)
                 self.positions[number_of_key(fact.key)] = position
                 self.lines.add(fact.number, position)
                 self.failed = self.failed if fact.failure is None else fact

@@ -11,6 +11,7 @@ from pydantic import JsonValue
 from typing_extensions import TypeVar
 
 from fastroai.errors import ConfigurationError
+from fastroai.records import Usage
 from fastroai.rows.child_runs import RunRows
 from fastroai.rows.errors import RowFailed
 from fastroai.rows.keeper import RowOpening, definition_of, keeper_of, name_of
@@ -23,6 +24,7 @@ from fastroai.runs.door import FrontDoor
 from fastroai.runs.openings import RunKeeper, needed_store
 from fastroai.runs.request import RunRequest
 from fastroai.steps import PipelineConfig
+from fastroai.store.record.halting import charged_in_child
 from fastroai.store.run_store import RunStore, RunStoreLike
 from fastroai.store.signals import Signal
 
@@ -71,18 +73,21 @@ class RowRuns(FrontDoor[Any, Any, RowTable[OutputT]], Generic[OutputT]):
             RunNotFound: the store has no such run.
             RowFailed: a row has failed, with `on_error="stop"`.
         """
-        recorded, found = await self._keeper(needed_store(store, self.config.store)).read(
-            run_id, running_too=True
-        )
+        keeper = self._keeper(needed_store(store, self.config.store))
+        recorded, found = await keeper.read(run_id, running_too=True)
         assert isinstance(recorded, RowMemo)
         record, ended = recorded.record, recorded.ended
+        usage = record.spending.usage + record.in_children
+        for started in record.begun.values():
+            charges, _ = await charged_in_child(keeper.store, started, keeper.codec)
+            usage.include(Usage.of([charge.record for charge in charges]))
         table: RowTable[OutputT] = RowTable(
             name=self.target.name,
             run_id=run_id,
             lines=record.lines,
             returns=self.target.returns,
             read=reader_of(self.target.returns),
-            usage=replace(record.spending.usage, agent_call_count=record.usage.agent_call_count),
+            usage=replace(usage, agent_call_count=record.usage.agent_call_count),
             status=found.header.status if ended is None else ended.status,
             reason="" if ended is None else ended.reason,
             reason_code=None if ended is None else ended.reason_code,

@@ -524,6 +524,33 @@ class TestRunsOfRows:
         assert len(model_server.ledger.entries) == 2
         assert table.cost_usd == listed_costs(model_server)
 
+    async def test_the_cost_of_its_rows_stays_when_a_run_is_cancelled_that_nobody_has(
+        self, model_server: ModelServer
+    ) -> None:
+        model_server.rule(None, Reply(text="fine"))
+        agent = FastroAgent(model_server.model(MODEL), name="agent", max_tokens=100)
+
+        @step
+        async def first(ctx: StepContext[Any]) -> str:
+            return (await ctx.run(agent, ctx.get_input("text"))).output
+
+        @step
+        async def second(ctx: StepContext[Any]) -> str:
+            return (await ctx.run(agent, ctx.get_dependency("first"))).output
+
+        pipeline: Any = Pipeline("p", {"first": first, "second": second}, {"second": ["first"]})
+        store = MemoryRunStore()
+        rows = [{"text": str(number)} for number in range(3)]
+        options: Any = {"store": store, "run_id": "r", "budget": Budget(requests=3), "concurrency": 1}
+        table = await pipeline.map(rows, **options)
+        assert (table.reason_code, len(table)) == ("budget_exceeded", 1)
+        assert table.cost_usd == listed_costs(model_server) > 0
+        assert (await pipeline.row_runs.table("r", store=store)).cost_usd == table.cost_usd
+        history = RunHistory(store)
+        await history.cancel("r")
+        [run] = await history.list(pipeline="p.map")
+        assert (run.status, run.requests, run.cost_usd) == ("cancelled", 3, table.cost_usd)
+
     async def test_a_row_that_waits_for_a_person_pauses_the_run_at_its_end(self) -> None:
         @step
         async def asks(ctx: StepContext[Any]) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from durability.row_worker import rows_for, target
+from httpx import AsyncClient
 from pydantic_ai import RunContext
 from pydantic_ai.capabilities import BatchModelRequests
 from pydantic_ai.models.fallback import FallbackModel
@@ -148,6 +149,29 @@ async def test_a_run_that_is_let_go_while_it_waits_collects_its_batches_later(
     assert table.usage.request_count == len(model_server.ledger.entries) == 6
     assert table.cost_usd == listed_costs(model_server) / 2
     assert (await RunHistory(store).list())[0].cost_usd == table.cost_usd
+
+
+async def test_a_batch_is_cancelled_with_the_last_run_that_waits_for_it(model_server: ModelServer) -> None:
+    model_server.rule(None, sentiment())
+    model_server.holds_batches = True
+    classify, store, shared = classifier(model_server), MemoryRunStore(), batches(2)
+    going = {
+        run: asyncio.create_task(classify.map([run], batch=shared, store=store, run_id=run))
+        for run in ("one", "two")
+    }
+    for run in going:
+        await in_batches(store, 1, run)
+    [batch] = {entry.batch for entry in model_server.ledger.entries}
+    states: list[str] = []
+    for run, task in going.items():
+        await RunHistory(store).cancel(run)
+        table = await task
+        assert (table.status, len(table)) == ("cancelled", 0)
+        assert table.usage.uncertain_usd > 0  # the provider may have answered before
+        async with AsyncClient() as client:
+            states.append((await client.get(f"{model_server.openai_url}/batches/{batch}")).json()["status"])
+    assert states == ["in_progress", "completed"]
+    assert {run.cost_complete for run in await RunHistory(store).list()} == {False}
 
 
 async def test_rows_that_fail_in_a_batch_or_never_run_are_lines_of_the_table(
