@@ -136,16 +136,16 @@ class MapsRows(ABC, Generic[OutputT]):
             CostBudgetExceeded: a budget around this call is used up.
             MissingExtraError: `progress` is shown in a terminal, and rich is not installed (the extra `cli`).
         """
-        from fastroai.rows.options import row_options
+        from fastroai.rows.options import RowOptions, batching_of
         from fastroai.rows.run import RowRun
         from fastroai.runs.progress.showing import Watching
         from fastroai.runs.request import RunRequest
 
-        options = row_options(
+        options = RowOptions(
             inputs=inputs,
             key=key,
             concurrency=concurrency,
-            batch=batch,
+            batching=batching_of(batch),
             retries=retries,
             on_error=on_error,
             on_changed=on_changed,
@@ -208,13 +208,6 @@ class MapsRows(ABC, Generic[OutputT]):
         from fastroai.runs.request import RunRequest
 
         check_count("sample", sample, least=1, required=True)
-        options = RowOptions(
-            inputs=inputs,
-            key=key,
-            concurrency=concurrency,
-            retries=None,
-            on_error="record",
-            on_changed="ask",
-        )
+        options = RowOptions(inputs=inputs, key=key, concurrency=concurrency)
         request: RunRequest[Any] = RunRequest(deps=deps, run_id=run_id, limits=limits_of(budget))
         return await estimate_rows(self.rows_target(), rows, sample, options, request, store)

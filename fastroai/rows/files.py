@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -14,10 +13,10 @@ from tempfile import NamedTemporaryFile
 from typing import Any, Final, TextIO
 
 from pydantic import JsonValue
-from pydantic_core import to_jsonable_python
 
 from fastroai.errors import ConfigurationError, MissingExtraError
 from fastroai.rows.facts import RowEnded
+from fastroai.rows.frames import as_text
 from fastroai.rows.table import Row, RowTable, columns_of, row_of
 from fastroai.rows.target import RowTarget
 
@@ -88,7 +87,7 @@ class RowFile:
     def _write(self, file: TextIO, row: Row[Any]) -> None:
         columns = row.as_columns(self._outputs)
         if self._format == ".jsonl":
-            file.write(_json(columns) + "\n")
+            file.write(as_text(columns) + "\n")
             return
         line = io.StringIO()  # so that the file gets the whole line at once
         writer = csv.writer(line)
@@ -101,14 +100,8 @@ class RowFile:
 
 def _cell(value: object) -> object:
     if isinstance(value, Mapping | list | tuple):
-        return _json(value)
+        return as_text(value)
     return value
-
-
-def _json(value: object) -> str:
-    """Return JSON in one line. Halves of surrogate pairs stay, and are escaped when they are written."""
-    shown = to_jsonable_python(value, inf_nan_mode="constants")
-    return json.dumps(shown, ensure_ascii=False, separators=(",", ":"))
 
 
 def _parquet() -> Any:

@@ -119,7 +119,10 @@ def as_frame(columns: Mapping[str, Sequence[object]], backend: str | None) -> An
 
 def as_text(value: object) -> str:
     """Return a text itself, and the JSON of another value. Halves of surrogate pairs are escaped."""
-    text = value if isinstance(value, str) else json.dumps(to_jsonable_python(value), ensure_ascii=False)
+    if isinstance(value, str):
+        text = value
+    else:
+        text = json.dumps(to_jsonable_python(value), ensure_ascii=False, separators=(",", ":"))
     return text.encode(errors="backslashreplace").decode()
 
 

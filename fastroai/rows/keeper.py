@@ -9,19 +9,16 @@ from typing import Any, Never
 from pydantic import JsonValue
 
 from fastroai.errors import CallChangedError, ConfigurationError, RunExists, RunNotFound
-from fastroai.records import Usage
 from fastroai.rows.kept import kept_rows
 from fastroai.rows.machine import RowMachine
 from fastroai.rows.options import RowOptions, options_on_record
 from fastroai.rows.record import LinesInStore, RowMemo, RowsOnRecord, facts_of
-from fastroai.rows.running import Known
 from fastroai.rows.target import RowTarget
 from fastroai.runs.openings import AlsoOnRecord, Opening, RunKeeper
 from fastroai.runtime.facts import Fact, Part, RunResumed, RunStarted
 from fastroai.runtime.labels import Labels
 from fastroai.steps import PipelineConfig
 from fastroai.store.paging import read_page
-from fastroai.store.reading.run_spending import SpendingOnRecord
 from fastroai.store.record.declarations import changed_parts
 from fastroai.store.record.entries import entry_in_store
 from fastroai.store.record.halting import charged_in_child
@@ -55,12 +52,7 @@ def definition_of(target: RowTarget[Any]) -> dict[str, JsonValue]:
 class RowOpening(Opening):
     """A run of rows on record that goes on."""
 
-    machine: RowMachine
-    """Knows which rows are done."""
-    known: Known
-    usage: Usage
-    """The spending of the rows that have ended."""
-    spending: SpendingOnRecord
+    record: RowsOnRecord
     found: FoundHeader
     options: RowOptions | None
     """The options of the run, if its rows are on record."""
@@ -138,11 +130,8 @@ class RowKeeper(RunKeeper):
             raise CallChangedError(
                 header.run_id, name.removesuffix(name_of("")), "the call of each row", changed
             )
-        children = {
-            child: await charged_in_child(self.store, started, self.codec)
-            for child, started in record.begun.items()
-        }
-        known = Known(True, record.positions, record.interrupted, record.in_batches, children)
+        for child, started in record.begun.items():
+            record.children[child] = await charged_in_child(self.store, started, self.codec)
         resumed = RunResumed(
             part=Part(header.run_id, name, (name,)),
             definition=self._stored_definition() if before != self.definition else None,
@@ -174,10 +163,7 @@ class RowKeeper(RunKeeper):
             force,
             Labels(header.tags, header.tenant),
             recorded,
-            machine=record.machine,
-            known=known,
-            usage=record.usage,
-            spending=record.spending,
+            record=record,
             found=found,
             options=options,
             source=kept_rows(self.store, header, self.codec),

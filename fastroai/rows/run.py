@@ -17,8 +17,8 @@ from fastroai.rows.keeper import OPTIONS, RowOpening, definition_of, keeper_of, 
 from fastroai.rows.kept import AsJson, keeping
 from fastroai.rows.machine import RowMachine
 from fastroai.rows.options import RowOptions
-from fastroai.rows.record import LinesInMemory, LinesInStore
-from fastroai.rows.running import Known, RowRunner
+from fastroai.rows.record import LinesInMemory, LinesInStore, RowsOnRecord
+from fastroai.rows.running import RowRunner
 from fastroai.rows.source import Rows, RowSource
 from fastroai.rows.table import RowTable, reader_of
 from fastroai.rows.target import RowTarget
@@ -67,7 +67,7 @@ class RowRun(Generic[T]):
         self._definition = definition_of(target)
         self._name = name_of(target.name)
         self._execution = execution or execution_of(target)
-        self._machine, self._known = RowMachine(), Known()
+        self._machine = RowMachine()
 
     async def table(self) -> RowTable[T]:
         """Carry out the run, and return its table.
@@ -78,7 +78,7 @@ class RowRun(Generic[T]):
         request = await self._opened()
         opening = request.opening if isinstance(request.opening, RowOpening) else None
         if opening is not None:
-            self._machine, self._known = opening.machine, opening.known
+            self._machine = opening.record.machine
         machine, options = self._machine, self._options
         machine.on_error, machine.on_changed = options.on_error, options.on_changed
         machine.lets_go = options.batching is not None
@@ -91,15 +91,16 @@ class RowRun(Generic[T]):
                 if opening is not None and opened.kept is not None:
                     machine.handle(opened.kept.recorded.resumptions[-1][1])
                     for counting in filter(None, (scope, options.around)):
-                        counting.spending.usage.include(opening.usage)
-                        for spent in self._known.children.values():
+                        counting.spending.usage.include(opening.record.usage)
+                        for spent in opening.record.children.values():
                             counting.restore(*spent)
-                    opened.kept.journal.spending = opening.spending
+                    opened.kept.journal.spending = opening.record.spending
                 else:
                     kept = None if request.opening is None else opened.kept
                     machine.handle(opened.started if kept is None else kept.recorded.opened)
-                is_taken_up = opening is not None and opening.options is not None
-                runner = self._runner(opened, file, is_taken_up=is_taken_up)
+                if opening is not None and opening.options is not None:
+                    opened.log.is_carried = True  # any process can go on with it
+                runner = self._runner(opened, file, None if opening is None else opening.record)
                 finish = await execution.perform(opened, runner, ())
                 if finish.status == "paused" and opened.log.scope is not opened.scope:
                     raise Halted  # the step or flow around this call waits with its rows
@@ -165,7 +166,7 @@ class RowRun(Generic[T]):
 
     # --- to its end ---
 
-    def _runner(self, opened: OpenRun, file: RowFile | None, *, is_taken_up: bool) -> RowRunner:
+    def _runner(self, opened: OpenRun, file: RowFile | None, record: RowsOnRecord | None) -> RowRunner:
         options, target = self._options, self._target
         lines: LinesInMemory | LinesInStore = LinesInMemory()
         read = None
@@ -178,13 +179,12 @@ class RowRun(Generic[T]):
             target,
             self._rows,
             opened,
-            concurrency=options.concurrency,
+            concurrency=options.at_once,
             batching=options.batching,
             config=resolve(config, pipeline=PipelineConfig()),
             lines=lines,
             deps=self._request.deps,
-            known=self._known,
-            is_taken_up=is_taken_up,
+            record=record,
             write=None if file is None else partial(file.add, read),
         )
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from contextvars import copy_context
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,12 +29,11 @@ from fastroai.rows.machine import (
     number_of_key,
     refused_key,
 )
-from fastroai.rows.record import ROW, LinesInMemory, LinesInStore, scope_key
+from fastroai.rows.record import ROW, LinesInMemory, LinesInStore, RowsOnRecord, scope_key
 from fastroai.rows.source import ReadRow, Rows, RowUnusable
 from fastroai.rows.target import RowCall, RowTarget, RowWaits
 from fastroai.runs.execution import OpenRun
-from fastroai.runtime import Charge, Retry, Scope
-from fastroai.runtime.budgets.in_flight import AgentCharges
+from fastroai.runtime import Retry, Scope
 from fastroai.runtime.concurrency.isolation import in_context
 from fastroai.runtime.concurrency.tasks import end_tasks
 from fastroai.runtime.concurrency.wakeup import running_loop
@@ -82,18 +81,13 @@ class RowRunner:
         config: ResolvedConfig,
         lines: LinesInMemory | LinesInStore,
         deps: object,
-        known: Known | None = None,
+        record: RowsOnRecord | None = None,
         write: Callable[[RowEnded], Awaitable[None]] | None = None,
-        is_taken_up: bool = False,
     ) -> None:
-        """`is_taken_up` says that any process can go on with the run, as its rows are on record.
-
-        `known` is what is on record of a run that goes on. `write` gets each end as soon as it is kept.
-        """
+        """`record` is that of a run that goes on. `write` gets each end as soon as it is kept."""
         self._machine, self._target, self._rows, self._opened = machine, target, rows, opened
         self._concurrency, self._config, self._deps, self._write = concurrency, config, deps, write
-        self._batching, self._is_taken_up = batching, is_taken_up
-        self.lines, self._known = lines, known or Known()
+        self._batching, self._record, self.lines = batching, record, lines
         self.scope, self._log = opened.scope, opened.log
         run = opened.kept
         self._run = run if self._log.scope is self.scope else None
@@ -101,7 +95,6 @@ class RowRunner:
         if self._run is not None:
             self._run.journal.keeps_entries = False
             self._run.counts = self._counts
-            self._log.is_carried |= is_taken_up
         self.is_told = False
         self.finish: RunFinished | None = None
         self.interrupted: list[str] = []
@@ -255,8 +248,9 @@ class RowRunner:
             self._reader = None
 
     async def _given_back(self, row: ReadRow, decision: GiveBack) -> None:
-        position = self._known.positions[number_of_key(row.key)]
+        assert self._record is not None
         assert isinstance(self.lines, LinesInStore)
+        position = self._record.positions[number_of_key(row.key)]
         self.lines.add(row.number, position)
         if self._write is not None:
             [end] = await self.lines.read([row.number])
@@ -273,8 +267,8 @@ class RowRunner:
         kind: ScopeKind = "step" if self._log.scope is self.scope else "call"
         scope = Scope(kind, ROW, parent=self.scope, key=scope_key(row.key), ordinal=1)
         child = self._child_of(row)
-        if self._was_in_flight(row, child):
-            (self.collected if scope.key in self._known.in_batches else self.interrupted).append(row.key)
+        if (record := self._record) is not None and self._was_in_flight(row, child):
+            (self.collected if scope.key in record.in_batches else self.interrupted).append(row.key)
         if self._log.run is None or self._target.makes_runs:
             scope.log = None  # no store keeps what is inside, or a run of its own does
         current_row.set(row.number)
@@ -282,8 +276,9 @@ class RowRunner:
         error: Exception | None = None
         try:
             async with scope:
-                if self._known.is_resumed:
-                    self._restore(scope, child)
+                if record is not None:  # the run itself counts it already
+                    scope.restore(*record.children.get(child, ((), ())))
+                    restore_spending(scope)
                 if child:
                     await self._begun(row, child)
                 output = await self._answer(row, scope, child)
@@ -314,8 +309,8 @@ class RowRunner:
 
     def _was_in_flight(self, row: ReadRow, child: str) -> bool:
         """Return whether an earlier process was asking a row when it died."""
-        known = self._known
-        return known.is_resumed and (scope_key(row.key) in known.interrupted or child in known.children)
+        record = self._record
+        return record is not None and (scope_key(row.key) in record.open or child in record.children)
 
     def _child_of(self, row: ReadRow) -> str:
         """Return the id of the run of a row, if the store keeps it. Another question is another run."""
@@ -329,12 +324,6 @@ class RowRunner:
         started = RowStarted(part=self.scope.part, number=row.number, key=row.key, child=child)
         await self._log.commit(started)
 
-    def _restore(self, scope: Scope, child: str) -> None:
-        """Count in the scope of a row what an earlier process has spent there. The run counts it already."""
-        if (spent := self._known.children.get(child)) is not None:
-            scope.restore(*spent)
-        restore_spending(scope)
-
     async def _answer(self, row: ReadRow, scope: Scope, child: str) -> object:
         if row.error is not None:
             raise row.error
@@ -342,14 +331,14 @@ class RowRunner:
 
         async def attempt(number: int) -> object:
             scope.attempt = number
-            is_new = number == 1 and not self._known.is_resumed
+            is_new = number == 1 and self._record is None
             how = RowCall(
                 self._deps,
                 self._config.request_retries,
                 child,
                 store if child else None,
                 is_new=is_new,
-                parent=self._run.run_id if child and self._is_taken_up and self._run is not None else "",
+                parent=self._run.run_id if child and self._log.is_carried and self._run is not None else "",
                 is_end_kept=self._run is not None,
                 batching=self._batching,
             )
@@ -399,7 +388,8 @@ class RowRunner:
         """Put the end of a row on record, then tell it: to the machine, the file, and listeners."""
         if error is not None:
             self.raised, self.failed_row = error, end
-        self._known.interrupted.discard(scope_key(end.key))
+        if self._record is not None:
+            self._record.open.pop(scope_key(end.key), None)
         if self._run is not None and isinstance(self.lines, LinesInStore):
             journal = self._run.journal
             journal.note(seal_payloads(end, self._run.codec))
@@ -433,22 +423,7 @@ class RowRunner:
             return
         self._since_forgotten = 0
         self._run.journal.spending.fold()
-        if not self._known.interrupted:
+        if self._record is None or not self._record.open:
             self._run.recorded.forget_calls()
         with self.scope.tree.lock:
             self.scope.spending.forget()
-
-
-@dataclass(slots=True)
-class Known:
-    """The record of a run of rows that continues."""
-
-    is_resumed: bool = False
-    positions: dict[int, int] = field(default_factory=dict)
-    """Position in the log of the last end of each row, by the number of its key."""
-    interrupted: set[str] = field(default_factory=set)
-    """The keys of the scopes of the rows that were in flight when the process died."""
-    in_batches: set[str] = field(default_factory=set)
-    """Those of them whose last request is in a batch, which gives its answer."""
-    children: dict[str, tuple[Sequence[Charge], Sequence[AgentCharges]]] = field(default_factory=dict)
-    """The spending of the runs of rows that were in flight, by the id of the run."""
