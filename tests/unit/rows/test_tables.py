@@ -263,7 +263,7 @@ async def test_what_was_paid_is_on_the_exception_if_rows_cannot_be_read_or_writt
         await score.map(broken())
     table = RowTable.of(raised.value)
     assert table is not None
-    assert (table.status, [row.output.label for row in table]) == ("failed", ["ONE", "TWO"])
+    assert (table.status, [row.inputs["text"] for row in table]) == ("failed", ["one", "two"])
 
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
