@@ -6,6 +6,7 @@ import asyncio
 import csv
 import json
 import math
+import os
 import resource
 import signal
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import BaseModel
 
-from fastroai.errors import ConfigurationError
+from fastroai.errors import ConfigurationError, usage_of
 from fastroai.functions import compute, contract
 from fastroai.rows import RowEnded, RowTable
 from fastroai.store import MemoryRunStore
@@ -280,12 +281,13 @@ async def test_what_was_paid_is_on_the_exception_if_rows_cannot_be_read_or_writt
     assert all(row.ok for row in table)
 
 
-async def test_rows_of_a_task_that_is_cancelled_are_on_the_exception() -> None:
-    @compute
-    async def slow(number: int) -> int:
-        await asyncio.sleep(0 if number < 3 else 3600)
-        return number
+@compute
+async def slow(number: int) -> int:
+    await asyncio.sleep(0 if number < 3 else 3600)
+    return number
 
+
+async def test_rows_of_a_task_that_is_cancelled_are_on_the_exception() -> None:
     async def stop(event: object) -> None:
         if isinstance(event, RowEnded) and event.number == 2:
             going.cancel()
@@ -296,6 +298,19 @@ async def test_rows_of_a_task_that_is_cancelled_are_on_the_exception() -> None:
     table = RowTable.of(raised.value)
     assert table is not None
     assert (table.status, table.outputs) == ("cancelled", [0, 1, 2])
+
+
+def test_rows_of_a_script_that_is_interrupted_are_on_the_exception() -> None:
+    def interrupt(event: object) -> None:
+        if isinstance(event, RowEnded) and event.number == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt) as raised:
+        slow.map_sync(range(5), on_event=interrupt, concurrency=1)
+    table = RowTable.of(raised.value)
+    assert table is not None
+    assert table.outputs == [0, 1, 2]
+    assert usage_of(raised.value) is not None
 
 
 @pytest.mark.parametrize(
