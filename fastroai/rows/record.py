@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final, TypeAlias
 
 from fastroai.errors import RunCorrupt
 from fastroai.records import Usage
@@ -155,18 +155,6 @@ class RowMemo(Memo):
         self.record = record
 
 
-class Lines(Protocol):
-    """The ends of the rows of a run, by number."""
-
-    def numbers(self) -> Sequence[int]:
-        """Return the numbers of the rows that have ended, in order."""
-        ...
-
-    async def read(self, numbers: Sequence[int]) -> list[RowEnded]:
-        """Return the ends of some rows, in the order of `numbers`."""
-        ...
-
-
 class LinesInMemory:
     """The ends of rows that no store keeps."""
 
@@ -224,6 +212,10 @@ class LinesInStore:
                 fact.number = number
                 found[number] = fact
         return [found[number] for number in numbers]
+
+
+Lines: TypeAlias = LinesInMemory | LinesInStore
+"""The ends of the rows of a run, by number."""
 
 
 def _spans(positions: Iterable[int]) -> list[list[int]]:

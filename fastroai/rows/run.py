@@ -17,7 +17,7 @@ from fastroai.rows.keeper import OPTIONS, RowOpening, definition_of, keeper_of, 
 from fastroai.rows.kept import AsJson, keeping
 from fastroai.rows.machine import RowMachine
 from fastroai.rows.options import RowOptions
-from fastroai.rows.record import LinesInMemory, LinesInStore, RowsOnRecord
+from fastroai.rows.record import Lines, LinesInMemory, LinesInStore, RowsOnRecord
 from fastroai.rows.running import RowRunner
 from fastroai.rows.source import Rows, RowSource
 from fastroai.rows.table import RowTable, reader_of
@@ -27,8 +27,7 @@ from fastroai.runs.openings import Opening, RunKeeper, store_of
 from fastroai.runs.request import RunRequest
 from fastroai.runtime import current_scope
 from fastroai.runtime.facts import RunFinished
-from fastroai.steps import PipelineConfig, StepConfig
-from fastroai.steps.config import resolve
+from fastroai.steps import PipelineConfig
 from fastroai.steps.hooks import RunHooks
 from fastroai.store.record.headers import check_run_id
 from fastroai.store.record.log import run_of
@@ -168,24 +167,14 @@ class RowRun(Generic[T]):
 
     def _runner(self, opened: OpenRun, file: RowFile | None, record: RowsOnRecord | None) -> RowRunner:
         options, target = self._options, self._target
-        lines: LinesInMemory | LinesInStore = LinesInMemory()
+        lines: Lines = LinesInMemory()
         read = None
         if opened.kept is not None and opened.log.scope is opened.scope:
             lines = LinesInStore(opened.kept.store, opened.kept.header, opened.kept.codec)
             read = reader_of(target.returns)
-        config = StepConfig() if options.retries is None else StepConfig(retries=options.retries)
+        write = None if file is None else partial(file.add, read)
         return RowRunner(
-            self._machine,
-            target,
-            self._rows,
-            opened,
-            concurrency=options.at_once,
-            batching=options.batching,
-            config=resolve(config, pipeline=PipelineConfig()),
-            lines=lines,
-            deps=self._request.deps,
-            record=record,
-            write=None if file is None else partial(file.add, read),
+            self._machine, target, self._rows, opened, options, self._request.deps, lines, record, write
         )
 
     def _table(self, runner: RowRunner, finish: RunFinished) -> RowTable[T]:
@@ -200,7 +189,7 @@ class RowRun(Generic[T]):
             status=finish.status,
             reason=finish.reason,
             reason_code=finish.reason_code,
-            resumed=self._machine.resumption(runner.interrupted, runner.collected),
+            resumed=self._machine.resumption(),
             waiting=self._machine.waiting,
             backend=self._backend,
             duration_ms=runner.milliseconds,
@@ -208,12 +197,12 @@ class RowRun(Generic[T]):
 
     def _raise_if_stopped(self, finish: RunFinished, runner: RowRunner, table: RowTable[T]) -> None:
         """Raise what has ended the run, unless the table tells it."""
-        if finish.reason_code == "step_failed" and runner.failed_row is not None:
-            row = runner.failed_row
+        if finish.reason_code == "step_failed" and runner.failed is not None:
+            row, why = runner.failed
             failed = RowFailed(self._target.name, row.number, row.key, str(row.failure))
             failed.table = table
             finish.raised = failed
-            raise failed from runner.raised
+            raise failed from why
         if finish.raised is None:
             return
         is_own = finish.reason_code == "budget_exceeded" and self._is_own_budget(finish.raised, runner)

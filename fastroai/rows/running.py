@@ -8,7 +8,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Literal
 
 from fastroai.errors import BudgetExceeded, RunStoreUnavailable, RunTakenOver
 from fastroai.human.asking import Halted, is_halt
@@ -29,7 +29,8 @@ from fastroai.rows.machine import (
     number_of_key,
     refused_key,
 )
-from fastroai.rows.record import ROW, LinesInMemory, LinesInStore, RowsOnRecord, scope_key
+from fastroai.rows.options import RowOptions
+from fastroai.rows.record import ROW, Lines, LinesInMemory, LinesInStore, RowsOnRecord, scope_key
 from fastroai.rows.source import ReadRow, Rows, RowUnusable
 from fastroai.rows.target import RowCall, RowTarget, RowWaits
 from fastroai.runs.execution import OpenRun
@@ -41,16 +42,16 @@ from fastroai.runtime.facts import FailureFacts, PauseRequested, RunFinished, St
 from fastroai.runtime.labels import current_row
 from fastroai.runtime.retrying.failures import leaves
 from fastroai.runtime.scope import ScopeKind
-from fastroai.steps import ResolvedConfig
+from fastroai.steps import PipelineConfig, StepConfig
+from fastroai.steps.config import resolve
 from fastroai.steps.durability import failure_facts, failure_of, restore_spending, step_place, step_retried
 from fastroai.steps.retrying import retry_calls
 from fastroai.store.record.declarations import digest
 from fastroai.store.record.unsealing import seal_payloads
 from fastroai.store.record.values import value_to_json
 
-if TYPE_CHECKING:
-    from pydantic_ai.capabilities import BatchModelRequests
-
+_ANSWERS: Final = ("agent", "infer")
+"""The kinds of targets of which a row is one answer, which may come from a cache or a record."""
 _FORGET_AFTER: Final = 50
 """Rows after which a run on record forgets what it knows of single requests."""
 
@@ -75,43 +76,42 @@ class RowRunner:
         target: RowTarget[Any],
         rows: Rows,
         opened: OpenRun,
-        *,
-        concurrency: int,
-        batching: BatchModelRequests | None = None,
-        config: ResolvedConfig,
-        lines: LinesInMemory | LinesInStore,
+        options: RowOptions,
         deps: object,
-        record: RowsOnRecord | None = None,
-        write: Callable[[RowEnded], Awaitable[None]] | None = None,
+        lines: Lines,
+        record: RowsOnRecord | None,
+        write: Callable[[RowEnded], Awaitable[None]] | None,
     ) -> None:
         """`record` is that of a run that goes on. `write` gets each end as soon as it is kept."""
         self._machine, self._target, self._rows, self._opened = machine, target, rows, opened
-        self._concurrency, self._config, self._deps, self._write = concurrency, config, deps, write
-        self._batching, self._record, self.lines = batching, record, lines
+        self.lines, self._record, self._write = lines, record, write
         self.scope, self._log = opened.scope, opened.log
-        run = opened.kept
-        self._run = run if self._log.scope is self.scope else None
+        config = StepConfig() if options.retries is None else StepConfig(retries=options.retries)
+        self._config = resolve(config, pipeline=PipelineConfig())
+        self._at_once = min(options.at_once, max(rows.total or options.at_once, 1))
+        run = self._run = opened.kept if self._log.scope is self.scope else None
         """The run on record, unless it is that of a run around."""
-        if self._run is not None:
-            self._run.journal.keeps_entries = False
-            self._run.counts = self._counts
+        if run is not None:
+            run.journal.keeps_entries = False
+            run.counts = self._counts
+        self._how = RowCall(
+            deps,
+            self._config.request_retries,
+            store=run.store if run is not None and target.makes_runs else None,
+            parent=run.run_id if run is not None and self._log.is_carried else "",
+            is_end_kept=run is not None,
+            batching=options.batching,
+        )
         self.is_told = False
         self.finish: RunFinished | None = None
-        self.interrupted: list[str] = []
-        """Keys of the rows that an earlier process was asking when it died."""
-        self.collected: list[str] = []
-        """Keys of the rows whose requests an earlier process has sent in batches."""
-        self.raised: Exception | None = None
-        """The exception of the last row that failed."""
-        self.failed_row: RowEnded | None = None
+        self.failed: tuple[RowEnded, Exception] | None = None
+        """The end of the last row that failed, and its exception."""
         self.resume_at: tuple[str, ...] = ()
         self._asked: dict[int, _Asked] = {}
         self._turn = asyncio.Lock()
         self._reader: asyncio.Task[Any] | None = None
-        self._is_reading, self._working = True, 0
+        self._is_reading, self._working = True, self._at_once
         self._since_forgotten = 0
-        self._answers = not target.makes_runs and target.kind != "compute"
-        """Whether a row is one answer of a model, which may come from a cache or a record."""
         self._declared = digest(*(f"{name}={known}" for name, known in sorted(target.declares().items())))
         self._loop = asyncio.get_running_loop()
 
@@ -129,9 +129,7 @@ class RowRunner:
     async def run(self, decisions: Sequence[Decision]) -> None:
         """Ask the rows until the machine says that the run has ended. Failures of rows are not raised."""
         self._act(decisions)
-        at_once = min(self._concurrency, max(self._rows.total or self._concurrency, 1))
-        self._working = at_once
-        workers = {self._loop.create_task(self._work()) for _ in range(at_once)}
+        workers = {self._loop.create_task(self._work()) for _ in range(self._at_once)}
         try:
             done, _ = await asyncio.wait(workers, return_when=asyncio.FIRST_EXCEPTION)
             for worker in done:
@@ -217,10 +215,8 @@ class RowRunner:
                         self._is_reading = False
                         self._tell(RowsEnded())
                     return None
-                was_in_flight = self._was_in_flight(row, self._child_of(row))
-                [decision] = self._machine.handle(
-                    RowRead(row.number, row.key, row.asked, row.is_keyed, was_in_flight)
-                )
+                told = RowRead(row.number, row.key, row.asked, row.is_keyed, self._in_flight(row))
+                [decision] = self._machine.handle(told)
                 match decision:
                     case AskRow():
                         return row
@@ -267,8 +263,6 @@ class RowRunner:
         kind: ScopeKind = "step" if self._log.scope is self.scope else "call"
         scope = Scope(kind, ROW, parent=self.scope, key=scope_key(row.key), ordinal=1)
         child = self._child_of(row)
-        if (record := self._record) is not None and self._was_in_flight(row, child):
-            (self.collected if scope.key in record.in_batches else self.interrupted).append(row.key)
         if self._log.run is None or self._target.makes_runs:
             scope.log = None  # no store keeps what is inside, or a run of its own does
         current_row.set(row.number)
@@ -276,7 +270,7 @@ class RowRunner:
         error: Exception | None = None
         try:
             async with scope:
-                if record is not None:  # the run itself counts it already
+                if (record := self._record) is not None:  # the run itself counts it already
                     scope.restore(*record.children.get(child, ((), ())))
                     restore_spending(scope)
                 if child:
@@ -307,10 +301,12 @@ class RowRunner:
             error = raised
         await self._ended(self._end_of(row, scope, child, output, error, began), error)
 
-    def _was_in_flight(self, row: ReadRow, child: str) -> bool:
+    def _in_flight(self, row: ReadRow) -> Literal["asked", "in batch"] | None:
         """Return whether an earlier process was asking a row when it died."""
-        record = self._record
-        return record is not None and (scope_key(row.key) in record.open or child in record.children)
+        record, key = self._record, scope_key(row.key)
+        if record is None or not (key in record.open or self._child_of(row) in record.children):
+            return None
+        return "in batch" if key in record.in_batches else "asked"
 
     def _child_of(self, row: ReadRow) -> str:
         """Return the id of the run of a row, if the store keeps it. Another question is another run."""
@@ -327,22 +323,11 @@ class RowRunner:
     async def _answer(self, row: ReadRow, scope: Scope, child: str) -> object:
         if row.error is not None:
             raise row.error
-        store = None if self._run is None else self._run.store
 
         async def attempt(number: int) -> object:
             scope.attempt = number
             is_new = number == 1 and self._record is None
-            how = RowCall(
-                self._deps,
-                self._config.request_retries,
-                child,
-                store if child else None,
-                is_new=is_new,
-                parent=self._run.run_id if child and self._log.is_carried and self._run is not None else "",
-                is_end_kept=self._run is not None,
-                batching=self._batching,
-            )
-            return await self._target.call(row.inputs, how)
+            return await self._target.call(row.inputs, replace(self._how, child=child, is_new=is_new))
 
         async def retried(retry: Retry) -> None:
             await scope.emit(step_retried(scope, retry))
@@ -378,7 +363,7 @@ class RowRunner:
             output=output,
             failure=failure,
             attempts=scope.attempt,
-            is_cached=error is None and self._answers and not usage.request_count,
+            is_cached=error is None and self._target.kind in _ANSWERS and not usage.request_count,
             duration_ms=(perf_counter() - began) * 1000,
             usage=usage,
             child=child,
@@ -387,7 +372,7 @@ class RowRunner:
     async def _ended(self, end: RowEnded, error: Exception | None) -> None:
         """Put the end of a row on record, then tell it: to the machine, the file, and listeners."""
         if error is not None:
-            self.raised, self.failed_row = error, end
+            self.failed = end, error
         if self._record is not None:
             self._record.open.pop(scope_key(end.key), None)
         if self._run is not None and isinstance(self.lines, LinesInStore):

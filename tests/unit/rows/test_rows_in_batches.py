@@ -95,22 +95,21 @@ async def test_an_agent_with_tools_sends_a_batch_for_each_of_its_turns(model_ser
     assert table.cost_usd == listed_costs(model_server) / 2
 
 
-@pytest.mark.parametrize("kind", ["function", "agent"])
 @pytest.mark.slow
 async def test_batches_are_collected_after_the_process_that_sent_them_was_killed(
-    model_server: ModelServer, tmp_path: Path, kind: str
+    model_server: ModelServer, tmp_path: Path
 ) -> None:
     model_server.rule(None, Reply(text="fine", usage=Usage(100, 20)))
     model_server.holds_batches = True
     store = SQLiteRunStore(tmp_path / "rows.db")
     path, url = tmp_path / "rows.db", model_server.openai_url
-    worker = Program(WORKER, kind, path, url, 12, 5, -1, "batch")
+    worker = Program(WORKER, "function", path, url, 12, 5, -1, "batch")
     await in_batches(store, 5, "rows")
     worker.send_signal(signal.SIGKILL)
     assert (await asyncio.to_thread(worker.end))[0] == -9
     model_server.holds_batches = False
-    rows: RowTable[str] = await target(kind, model_server.openai_url).map(
-        rows_for(kind, 12), store=store, run_id="rows", concurrency=5, batch=batches(5)
+    rows: RowTable[str] = await target("function", model_server.openai_url).map(
+        rows_for("function", 12), store=store, run_id="rows", concurrency=5, batch=batches(5)
     )
     assert rows.outputs == ["fine"] * 12
     assert rows.resumed is not None

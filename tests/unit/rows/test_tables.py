@@ -330,8 +330,8 @@ async def test_inputs_and_keys_that_cannot_be_used_are_told_by_row() -> None:
     table = await score.map(["a", "b"], inputs=lambda row: {"text": row} if row == "a" else row)
     assert (table[0].ok, table[1].ok) == (True, False)
     assert "row 1: inputs= made 'b' of it, and not a mapping" in str(table[1].error)
-    rows = [{"text": "a", "id": math.nan}, {"text": "b", "id": 1}]
-    table = await score.map(rows, key="id")
+    table = await score.map([{"text": "a", "id": key} for key in (math.nan, None, "", 1)], key="id")
+    assert [row.ok for row in table] == [False, False, False, True]
     assert "row 0: its key is nan" in str(table[0].error)
     [row] = await score.map([{"words": "a"}], inputs={"text": "body"})
     assert "no column 'body', which 'score' needs" in str(row.error)
