@@ -42,7 +42,7 @@ class RowFile:
         self._columns: Sequence[str] | None = None
         try:
             if self._path.exists() and not self._path.is_file():
-                raise OSError("it is no regular file")
+                raise OSError("it is a folder, a device or a pipe")
             self._file: TextIO = _written(self._path)
         except OSError as error:
             raise ConfigurationError("write_to", str(path), f"a file that can be written: {error}") from error

@@ -251,7 +251,7 @@ async def test_a_file_is_written_through_a_link_and_only_where_lines_stay(tmp_pa
     assert link.is_symlink()
     assert len(path.read_text().splitlines()) == 2
     device.symlink_to("/dev/null")
-    with pytest.raises(ConfigurationError, match="no regular file"):
+    with pytest.raises(ConfigurationError, match="a folder, a device or a pipe"):
         await score.map(["a"], write_to=device)
 
 
