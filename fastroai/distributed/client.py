@@ -38,7 +38,7 @@ from fastroai.records import Duration, in_seconds
 from fastroai.rows.keeper import OPTIONS, name_of
 from fastroai.rows.kept import AsJson, keeping
 from fastroai.rows.machine import OnRowError
-from fastroai.rows.options import row_options
+from fastroai.rows.options import RowOptions, batching_of
 from fastroai.rows.source import RowInputs, RowKey, Rows, RowSource
 from fastroai.rows.table import RowTable
 from fastroai.rows.target import TakesRows
@@ -315,11 +315,11 @@ class Client:
         on_changed: OnChanged = "ask",
         **starting: Unpack[StartOptions],
     ) -> RunHandle[RowTable[Any]]:
-        options = row_options(
+        options = RowOptions(
             inputs=inputs,
             key=key,
             concurrency=concurrency,
-            batch=batch,
+            batching=batching_of(batch),
             retries=retries,
             on_error=on_error,
             on_changed=on_changed,

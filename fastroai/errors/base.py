@@ -73,6 +73,14 @@ def records_of(error: BaseException) -> tuple[RequestRecord, ...]:
     return next((link.__dict__[_RECORDS_ATTRIBUTE] for link in _spenders(error)), ())
 
 
+def attach_as(error: BaseException, other: BaseException) -> None:
+    """Attach to an exception all that FastroAI has attached to another one that it stands for."""
+    for link in error_chain(other):
+        for name, value in link.__dict__.items():
+            if name.startswith("__fastroai_"):
+                error.__dict__.setdefault(name, value)
+
+
 def attach_trace(error: BaseException, source: TraceSource) -> None:
     """Attach to an exception the trace of the run that it ended. The outermost run does so last."""
     error.__dict__[_TRACE_ATTRIBUTE] = source

@@ -96,7 +96,6 @@ async def compare(
         options = RowOptions(
             concurrency=concurrency,
             retries=retries,
-            on_error="record",
             on_changed=on_changed,
             around=current_scope(),
         )

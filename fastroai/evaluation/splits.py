@@ -80,13 +80,7 @@ async def compare_splits(
         raise ConfigurationError("store", store, expected)
     order = [name for name in router.pipelines if name in found]
     async with budget_scope(budget, name="compare_splits"):
-        options = RowOptions(
-            concurrency=concurrency,
-            retries=None,
-            on_error="record",
-            on_changed="ask",
-            around=current_scope(),
-        )
+        options = RowOptions(concurrency=concurrency, around=current_scope())
         runs = Runs(run_id or uuid.uuid4().hex, options, store, None)
         cases = {
             name: named_cases([_case(one) for one in found[name].values()], evaluators) for name in order

@@ -151,13 +151,8 @@ def task(variant: Any, *, deps: object = None, retries: int | None = None) -> Ca
         ConfigurationError: `variant` cannot be evaluated.
     """
     target = target_of(variant, "variant")
-    options = RowOptions(
-        inputs=partial(inputs_for, target),
-        concurrency=1,
-        retries=retries,
-        on_error="stop",
-        on_changed="ask",
-    )
+    inputs_of = partial(inputs_for, target)
+    options = RowOptions(inputs=inputs_of, concurrency=1, retries=retries, on_error="stop")
 
     async def run(inputs: Any) -> Any:
         request: RunRequest[Any] = RunRequest(deps=deps)

@@ -7,8 +7,6 @@ from fastroai.lazy import lazy_names
 if TYPE_CHECKING:
     from fastroai.errors import FastroAIWarning as FastroAIWarning
     from fastroai.errors import FlowStopped as FlowStopped
-    from fastroai.functions.call_records import KeptCall as KeptCall
-    from fastroai.functions.call_records import call_records as call_records
     from fastroai.functions.computing import ComputeFunction as ComputeFunction
     from fastroai.functions.computing import compute as compute
     from fastroai.functions.configuring import Configuration as Configuration
@@ -40,6 +38,8 @@ if TYPE_CHECKING:
     from fastroai.functions.function import Function as Function
     from fastroai.functions.inferring import InferFunction as InferFunction
     from fastroai.functions.inferring import infer as infer
+    from fastroai.functions.kept_calls import KeptCall as KeptCall
+    from fastroai.functions.kept_calls import call_records as call_records
     from fastroai.functions.prompt import CompiledPrompt as CompiledPrompt
     from fastroai.functions.refining import refine as refine
     from fastroai.functions.running import run as run
@@ -70,7 +70,7 @@ if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getatt
                 "PreconditionFailed",
                 "StabilityAssertionError",
             ),
-            ".call_records": ("call_records",),
+            ".kept_calls": ("call_records",),
             ".computing": ("ComputeFunction", "compute"),
             ".configuring": ("Configuration", "configuration", "configure", "configured", "reset"),
             ".declaring.contracts": ("contract",),
@@ -89,7 +89,7 @@ if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getatt
             "fastroai.records": ("CallRecord",),
         },
         unlisted={
-            ".call_records": ("KeptCall",),
+            ".kept_calls": ("KeptCall",),
             ".function": ("Function",),
             # Public in these packages. Here, too, so that a program of Stratum has one import to change.
             "fastroai.errors": (

@@ -17,9 +17,9 @@ from fastroai.calls.call import AgentCall, Prompt
 from fastroai.calls.response import ChatResponse
 from fastroai.calls.stream import ChatStream
 from fastroai.errors import BudgetExceeded, records_of
-from fastroai.functions.call_records import CallDraft
 from fastroai.functions.declaring.conditions import Postcondition
 from fastroai.functions.errors import FailedAttempt, ParseFailure, PostconditionFailed
+from fastroai.functions.kept_calls import CallDraft
 from fastroai.functions.prompt import CompiledPrompt, retry_prompt
 from fastroai.functions.quotes import Quotes, values_in
 from fastroai.functions.typed_answers import Answer, AnswerType, said_in

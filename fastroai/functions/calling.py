@@ -15,7 +15,10 @@ from fastroai.errors import (
     RunCorrupt,
     ValueNotStorable,
 )
-from fastroai.functions.call_records import (
+from fastroai.functions.configuring import configuration
+from fastroai.functions.flow_runs.flow_run import CallsOfBody, FlowRun, flow_run_of
+from fastroai.functions.flow_runs.on_record import CallsOnRecord
+from fastroai.functions.kept_calls import (
     NOTHING_SPENT,
     CallDraft,
     FunctionCall,
@@ -26,9 +29,6 @@ from fastroai.functions.call_records import (
     outcome_of,
     sums_of,
 )
-from fastroai.functions.configuring import configuration
-from fastroai.functions.flow_runs.flow_run import CallsOfBody, FlowRun, flow_run_of
-from fastroai.functions.flow_runs.on_record import CallsOnRecord
 from fastroai.human.asking import Halted, is_halt
 from fastroai.records import CallOutcome, Usage
 from fastroai.runtime import NO_RETRIES_USED, RetriesUsed, Scope, current_scope

@@ -10,12 +10,12 @@ from typing import Any, ClassVar, Generic, Literal, ParamSpec, Protocol, cast, o
 
 from typing_extensions import TypeVar
 
-from fastroai.functions.call_records import CallDraft
 from fastroai.functions.declaring.conditions import Conditions, OutputConditions, Postcondition, Precondition
 from fastroai.functions.declaring.schemas import hash_of
 from fastroai.functions.declaring.signature import Signature
 from fastroai.functions.errors import CompileError, PostconditionFailed
 from fastroai.functions.function import Function, plain_function
+from fastroai.functions.kept_calls import CallDraft
 from fastroai.functions.pending import Pending
 from fastroai.steps import StepConfig, StepContext
 from fastroai.steps.context import in_thread

@@ -13,11 +13,11 @@ from typing_extensions import TypeVar, Unpack
 
 from fastroai.contracts.annotations import Annotation
 from fastroai.errors import ConfigurationError, ContractViolation
-from fastroai.functions.call_records import CallDraft, FunctionCall, kept_records
 from fastroai.functions.calling import perform
 from fastroai.functions.declaring.conditions import Postcondition, Precondition
 from fastroai.functions.declaring.signature import Signature
 from fastroai.functions.errors import CompileError, PreconditionFailed
+from fastroai.functions.kept_calls import CallDraft, FunctionCall, kept_records
 from fastroai.functions.pending import Pending
 from fastroai.functions.row_target import FunctionRows
 from fastroai.records import CallRecord

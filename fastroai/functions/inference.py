@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from fastroai.functions.attempts import Asker
 from fastroai.functions.cache import AnswerCache, Answers, key_of
-from fastroai.functions.call_records import CallDraft
+from fastroai.functions.kept_calls import CallDraft
 from fastroai.functions.prompt import CompiledPrompt
 from fastroai.functions.several.quorum import Ballot, Quorum, agreed
 from fastroai.functions.typed_answers import Answer

@@ -19,7 +19,6 @@ from fastroai.contracts.annotations import Annotation, outer_class
 from fastroai.errors import ConfigurationError, FastroAIWarning, ScopeClosedError
 from fastroai.functions.attempts import Asker
 from fastroai.functions.cache import AnswerCache, global_cache, process_cache, session_cache
-from fastroai.functions.call_records import CallDraft
 from fastroai.functions.configuring import configuration
 from fastroai.functions.declaring.conditions import Postcondition, Precondition
 from fastroai.functions.declaring.declaration import (
@@ -31,6 +30,7 @@ from fastroai.functions.declaring.signature import Signature, body_problems
 from fastroai.functions.errors import CompileError
 from fastroai.functions.function import FindArguments, Function, plain_function, without_options
 from fastroai.functions.inference import Inference
+from fastroai.functions.kept_calls import CallDraft
 from fastroai.functions.prompt import CompiledPrompt, compile_prompt, text_problems, texts_of
 from fastroai.functions.refinement import Refinement
 from fastroai.functions.several.probabilistic import Probabilistic, with_usage

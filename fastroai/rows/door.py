@@ -93,7 +93,8 @@ class MapsRows(ABC, Generic[OutputT]):
 
         Args:
             rows: A list, an iterator or an async iterator of any length, of mappings or of single values; or
-                a frame of pandas, polars, DuckDB or Arrow. A row is read when a task is free to ask it.
+                a frame of pandas, polars, DuckDB or Arrow, or one of its columns. A row is read when a task
+                is free to ask it.
             inputs: The column of each input, by the name of the input, where these differ; or a function from
                 a row to the inputs by name. A row that is no mapping is the only input that is required.
             key: The column that identifies a row, or a function from a row to its key; by default, a row is
@@ -115,8 +116,8 @@ class MapsRows(ABC, Generic[OutputT]):
             record_rows: Whether to put the rows on record before any is asked. Then the run does not need its
                 caller: any process goes on with it by `row_runs`. Rows that JSON cannot hold, that cannot be
                 asked or that have one key are refused before anything is sent.
-            write_to: A file that gets each row when it ends: `.csv`, `.jsonl`, or `.parquet`, which is
-                written at the end. The rows in it are in order once the run has ended.
+            write_to: A file that is replaced, and gets each row when it ends: `.csv`, `.jsonl`, or
+                `.parquet`, which is written at the end. The rows are in order once the run has ended.
             deps: As in `run` or `execute` of what is run, for all rows.
             tracer: As in `execute` of pipelines.
             tags: Names to sum the spending of this run by.
@@ -127,6 +128,9 @@ class MapsRows(ABC, Generic[OutputT]):
                 terminal or a notebook. `True` also writes lines to a log.
             on_progress: Function that is called with a `Progress` whenever a row has ended.
 
+        If reading the rows or writing the file raises, the rows that are asked end, and the exception is
+        raised. Without a store, `RowTable.of(error)` has the rows of a run that any exception has ended.
+
         Raises:
             RowFailed: a row has failed, with `on_error="stop"`.
             ConfigurationError: an option is invalid, a frame lacks a column, the file cannot be written, or
@@ -136,16 +140,16 @@ class MapsRows(ABC, Generic[OutputT]):
             CostBudgetExceeded: a budget around this call is used up.
             MissingExtraError: `progress` is shown in a terminal, and rich is not installed (the extra `cli`).
         """
-        from fastroai.rows.options import row_options
+        from fastroai.rows.options import RowOptions, batching_of
         from fastroai.rows.run import RowRun
         from fastroai.runs.progress.showing import Watching
         from fastroai.runs.request import RunRequest
 
-        options = row_options(
+        options = RowOptions(
             inputs=inputs,
             key=key,
             concurrency=concurrency,
-            batch=batch,
+            batching=batching_of(batch),
             retries=retries,
             on_error=on_error,
             on_changed=on_changed,
@@ -208,13 +212,6 @@ class MapsRows(ABC, Generic[OutputT]):
         from fastroai.runs.request import RunRequest
 
         check_count("sample", sample, least=1, required=True)
-        options = RowOptions(
-            inputs=inputs,
-            key=key,
-            concurrency=concurrency,
-            retries=None,
-            on_error="record",
-            on_changed="ask",
-        )
+        options = RowOptions(inputs=inputs, key=key, concurrency=concurrency)
         request: RunRequest[Any] = RunRequest(deps=deps, run_id=run_id, limits=limits_of(budget))
         return await estimate_rows(self.rows_target(), rows, sample, options, request, store)

@@ -73,6 +73,11 @@ class RowEnded(Ends, PlanFact):
 
     @property
     @override
+    def child_usage(self) -> Usage:
+        return self.usage if self.child else Usage()
+
+    @property
+    @override
     def outcome(self) -> Outcome:
         return "succeeded" if self.failure is None else "failed"
 

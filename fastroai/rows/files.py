@@ -6,17 +6,17 @@ import csv
 import io
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any, Final, TextIO
 
 from pydantic import JsonValue
-from pydantic_core import to_json
 
 from fastroai.errors import ConfigurationError, MissingExtraError
 from fastroai.rows.facts import RowEnded
+from fastroai.rows.frames import as_text
 from fastroai.rows.table import Row, RowTable, columns_of, row_of
 from fastroai.rows.target import RowTarget
 
@@ -33,7 +33,7 @@ class RowFile:
             ConfigurationError: the name does not end with .csv, .jsonl or .parquet, or it cannot be written.
             MissingExtraError: pyarrow, which writes Parquet, is not installed.
         """
-        self._path, self._format = Path(path), Path(path).suffix
+        self._path, self._format = Path(path).resolve(), Path(path).suffix.lower()
         if self._format not in _FORMATS:
             raise ConfigurationError("write_to", str(path), f"a file whose name ends with {_listed()}")
         if self._format == ".parquet":
@@ -41,6 +41,8 @@ class RowFile:
         self._outputs = columns_of(target.returns)
         self._columns: Sequence[str] | None = None
         try:
+            if self._path.exists() and not self._path.is_file():
+                raise OSError("it is a folder, a device or a pipe")
             self._file: TextIO = _written(self._path)
         except OSError as error:
             raise ConfigurationError("write_to", str(path), f"a file that can be written: {error}") from error
@@ -55,9 +57,7 @@ class RowFile:
         """Write all rows of the table in their order, and replace the file."""
         self.close()
         if self._format == ".parquet":
-            rows = [row async for row in table]
-            columns = table.output_columns(rows)
-            made = import_module("pyarrow").Table.from_pylist([row.as_columns(columns) for row in rows])
+            made = table.frame_of([row async for row in table], "pyarrow")
             with self._replaced() as temporary:
                 _parquet().write_table(made, temporary)
             return
@@ -81,12 +81,13 @@ class RowFile:
 
     def close(self) -> None:
         """Close the file, with the rows that it has."""
-        self._file.close()
+        with suppress(OSError):  # of a line that is half in the file, which `add` has raised
+            self._file.close()
 
     def _write(self, file: TextIO, row: Row[Any]) -> None:
         columns = row.as_columns(self._outputs)
         if self._format == ".jsonl":
-            file.write(to_json(columns, inf_nan_mode="constants").decode() + "\n")
+            file.write(as_text(columns) + "\n")
             return
         line = io.StringIO()  # so that the file gets the whole line at once
         writer = csv.writer(line)
@@ -99,7 +100,7 @@ class RowFile:
 
 def _cell(value: object) -> object:
     if isinstance(value, Mapping | list | tuple):
-        return to_json(value, inf_nan_mode="constants").decode()
+        return as_text(value)
     return value
 
 
@@ -115,4 +116,4 @@ def _listed() -> str:
 
 
 def _written(path: Path) -> TextIO:
-    return path.open("w", encoding="utf-8", newline="")
+    return path.open("w", encoding="utf-8", errors="backslashreplace", newline="")

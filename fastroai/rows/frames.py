@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Final
 
-from fastroai.errors import MissingExtraError
+from pydantic_core import to_jsonable_python
+
+from fastroai.errors import ConfigurationError, MissingExtraError
 
 _LIBRARIES: Final = ("pandas", "polars", "pyarrow", "duckdb", "modin", "cudf", "narwhals")
 """The modules whose frames are rows. A frame of one that nobody has imported does not exist."""
+_MADE: Final = ("pandas", "polars", "pyarrow")
+"""Those of them whose frames are made of tables."""
 _PLAIN: Final = (str, bool, int, float, list, dict)
 _AT_ONCE: Final = 500
 """Rows that are made of a frame at once."""
@@ -25,6 +30,18 @@ def is_frame(rows: object) -> bool:
     return hasattr(kind, "columns") or hasattr(kind, "column_names")
 
 
+def is_column(rows: object) -> bool:
+    """Return whether rows are the values of a column of a frame, or an array of numpy."""
+    kind = type(rows)
+    return kind.__module__.partition(".")[0] in (*_LIBRARIES, "numpy") and hasattr(kind, "__len__")
+
+
+def values_of(column: Any) -> Iterator[object]:
+    """Yield the values of a column, as Python has them."""
+    has_nan = type(column).__module__.startswith(("pandas", "modin", "cudf"))
+    return (_plain(value, has_nan) for value in column)
+
+
 def narwhals() -> Any:
     """Return the module narwhals. Raises `MissingExtraError`."""
     try:
@@ -37,9 +54,16 @@ def frame_rows(frame: Any) -> tuple[int | None, Sequence[str], Iterator[Mapping[
     """Return the number of rows of a frame, its columns, and its rows as mappings.
 
     The frame is read as it is now: later changes to it do not reach the rows.
+
+    Raises:
+        ConfigurationError: two columns have one name, or narwhals does not know frames like this one.
     """
     nw = narwhals()
-    known = nw.from_native(frame)
+    try:
+        known = nw.from_native(frame)
+    except (TypeError, nw.exceptions.NarwhalsError) as error:
+        expected = f"a frame of pandas, polars, DuckDB or Arrow, whose columns have different names: {error}"
+        raise ConfigurationError("rows", ..., expected) from error
     known = known.collect() if isinstance(known, nw.LazyFrame) else known.clone()
     has_nan = known.implementation.is_pandas_like()
     return len(known), [str(name) for name in known.columns], _rows(known, has_nan)
@@ -57,27 +81,53 @@ def _plain(value: Any, has_nan: bool) -> object:
         return None if has_nan and isinstance(value, float) and value != value else value
     if has_nan and type(value).__name__ in ("NAType", "NaTType"):
         return None
-    item = getattr(value, "item", None)  # of a number of numpy
+    item = getattr(value, "item", None) or getattr(value, "as_py", None)  # of numpy, and of Arrow
     return value if item is None else _plain(item(), has_nan)
 
 
 def as_frame(columns: Mapping[str, Sequence[object]], backend: str | None) -> Any:
     """Return columns as a frame of a library: by default, of the first that is imported or installed.
 
+    A column whose values the library cannot have in one column has their JSON.
+
     Raises:
+        ConfigurationError: it is none of these libraries.
         MissingExtraError: narwhals or the library is not installed.
     """
     nw = narwhals()
     name = backend or _installed()
+    if name not in _MADE:
+        raise ConfigurationError("backend", name, f"one of {', '.join(map(repr, _MADE))}")
     if name == "pandas":
         import_module("pandas")
-    data = {column: [*values] for column, values in columns.items()}
-    return nw.from_dict(data, backend=name).to_native()
+
+    def made(data: Mapping[str, Sequence[object]]) -> Any:
+        return nw.from_dict(dict(data), backend=name).to_native()
+
+    def fitting(values: Sequence[object]) -> Sequence[object]:
+        try:
+            made({"": values})
+        except Exception:
+            return [value if value is None else as_text(value) for value in values]
+        return values
+
+    try:
+        return made(columns)
+    except Exception:  # each library has its own exceptions for values of different types
+        return made({column: fitting(values) for column, values in columns.items()})
+
+
+def as_text(value: object) -> str:
+    """Return a text itself, and the JSON of another value. Halves of surrogate pairs are escaped."""
+    if isinstance(value, str):
+        text = value
+    else:
+        text = json.dumps(to_jsonable_python(value), ensure_ascii=False, separators=(",", ":"))
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _installed() -> str:
-    names = ("pandas", "polars", "pyarrow")
-    for name in (*(one for one in names if one in sys.modules), *names):
+    for name in (*(one for one in _MADE if one in sys.modules), *_MADE):
         try:
             import_module(name)
         except ImportError:
@@ -89,4 +139,4 @@ def _installed() -> str:
 def backend_of(rows: object) -> str | None:
     """Return the library of a frame; `None` for other rows."""
     home = type(rows).__module__.partition(".")[0]
-    return home if is_frame(rows) and home in ("pandas", "polars", "pyarrow") else None
+    return home if is_frame(rows) and home in _MADE else None

@@ -9,25 +9,19 @@ from typing import Any, Never
 from pydantic import JsonValue
 
 from fastroai.errors import CallChangedError, ConfigurationError, RunExists, RunNotFound
-from fastroai.records import Usage
-from fastroai.rows.facts import RowStarted
 from fastroai.rows.kept import kept_rows, total_of
 from fastroai.rows.machine import RowMachine
 from fastroai.rows.options import RowOptions, options_on_record
 from fastroai.rows.record import LinesInStore, RowMemo, RowsOnRecord, facts_of
-from fastroai.rows.running import Known
 from fastroai.rows.target import RowTarget
 from fastroai.runs.openings import AlsoOnRecord, Opening, RunKeeper
-from fastroai.runtime import Charge
-from fastroai.runtime.budgets.in_flight import AgentCharges
 from fastroai.runtime.facts import Fact, RunStarted
 from fastroai.runtime.labels import Labels
 from fastroai.steps import PipelineConfig
 from fastroai.store.paging import read_page
-from fastroai.store.reading.run_spending import SpendingOnRecord
 from fastroai.store.record.declarations import changed_parts
 from fastroai.store.record.entries import entry_in_store
-from fastroai.store.record.halting import read_to_go_on
+from fastroai.store.record.halting import charged_in_child
 from fastroai.store.record.headers import FoundHeader, check_run_id, log_key, read_header
 from fastroai.store.record.memo import Memo
 from fastroai.store.record.runs import DurableRun
@@ -58,12 +52,7 @@ def definition_of(target: RowTarget[Any]) -> dict[str, JsonValue]:
 class RowOpening(Opening):
     """A run of rows on record that goes on."""
 
-    machine: RowMachine
-    """Knows which rows are done."""
-    known: Known
-    usage: Usage
-    """The spending of the rows that have ended."""
-    spending: SpendingOnRecord
+    record: RowsOnRecord
     found: FoundHeader
     options: RowOptions | None
     """The options of the run, if its rows are on record."""
@@ -141,8 +130,8 @@ class RowKeeper(RunKeeper):
             raise CallChangedError(
                 header.run_id, name.removesuffix(name_of("")), "the call of each row", changed
             )
-        children = {child: await self._spent_in(started) for child, started in record.begun.items()}
-        known = Known(True, record.positions, record.interrupted, record.in_batches, children)
+        for child, started in record.begun.items():
+            record.children[child] = await charged_in_child(self.store, started, self.codec)
         added = () if also is None else also(recorded, given, found)
 
         async def open_run(given: Mapping[str, object]) -> DurableRun:
@@ -158,35 +147,11 @@ class RowKeeper(RunKeeper):
             force,
             Labels(header.tags, header.tenant),
             recorded,
-            machine=record.machine,
-            known=known,
-            usage=record.usage,
-            spending=record.spending,
+            record=record,
             found=found,
             options=options,
             source=kept_rows(self.store, header, self.codec),
         )
-
-    async def spent(self, record: RowsOnRecord) -> Usage:
-        """Return what all rows have spent, those included that have not ended."""
-        if not record.has_runs:
-            return replace(record.spending.usage, agent_call_count=record.usage.agent_call_count)
-        spent = replace(record.usage)
-        for started in record.begun.values():
-            charges, calls = await self._spent_in(started)
-            for charge in charges:
-                spent.add(charge.record)
-            spent.agent_call_count += len(calls)
-        return spent
-
-    async def _spent_in(self, started: RowStarted) -> tuple[Sequence[Charge], Sequence[AgentCharges]]:
-        """Return what the run of a row has spent since it was started last."""
-        try:
-            recorded, _ = await read_to_go_on(self.store, started.child, self.codec, running_too=True)
-        except RunNotFound:  # the process died before the run had begun
-            return (), ()
-        charges = [one for one in recorded.charges() if one.begins.timestamp >= started.timestamp]
-        return charges, recorded.agent_calls(charges)
 
     def _check_is_same(self, fact: Fact, found: FoundHeader) -> None:
         definition = fact.definition if isinstance(fact, RunStarted) else None

@@ -49,13 +49,13 @@ class RowRead:
     asked: str
     is_keyed: bool = False
     """Whether the key is the user's, so that two rows can have the same one."""
-    was_in_flight: bool = False
-    """Whether an earlier process was asking it when it died."""
+    in_flight: Literal["asked", "in batch"] | None = None
+    """Whether an earlier process was asking it when it died, or had its request in a batch."""
 
 
 @dataclass(slots=True)
 class RowsEnded:
-    """There is no further row, or none can be read."""
+    """There is no further row, or none can be read or written."""
 
     failure: FailureFacts | None = None
     raised: BaseException | None = None
@@ -150,6 +150,10 @@ class RowMachine:
         self._waits: list[Wait] = []
         self._next: list[Wait] = []
         """The wait of the row that goes on first of those that go on by themselves."""
+        self._interrupted: list[str] = []
+        """Keys of the rows that an earlier process was asking when it died."""
+        self._collected: list[str] = []
+        """Keys of the rows whose requests an earlier process has sent in batches."""
         self._asked_anew: Counter[str] = Counter()
         self._counts: Counter[str] = Counter()
         self._on_record = 0
@@ -167,11 +171,12 @@ class RowMachine:
             case RowCut():
                 return self._cut(told)
             case RowsEnded():
-                if told.raised is not None:
-                    failed = RunFinished(status="failed", reason_code="error", failure=told.failure)
-                    self._ending(failed, told.raised)
                 self._is_reading = False
-                return self._perhaps_finished()
+                if told.raised is None:
+                    return self._perhaps_finished()
+                failed = RunFinished(status="failed", reason_code="error", failure=told.failure)
+                self._ending(failed, told.raised)
+                return [StopReading(), *self._perhaps_finished()]
             case PauseRequested():
                 self._ending(RunFinished(status="paused", reason_code="pause_requested"))
                 let_go = [CancelRows("the run was paused")] if self.lets_go else []
@@ -182,7 +187,7 @@ class RowMachine:
             case _:
                 assert_never(told)
 
-    def resumption(self, interrupted: Sequence[str], collected: Sequence[str] = ()) -> Resumption | None:
+    def resumption(self) -> Resumption | None:
         """Return what became of the rows on record; `None` for a run that was not resumed."""
         if not self._was_resumed:
             return None
@@ -194,8 +199,8 @@ class RowMachine:
             kept=counts["kept"],
             changed=dict(self._asked_anew),
             failed=counts["failed"],
-            interrupted=tuple(interrupted),
-            collected=tuple(collected),
+            interrupted=tuple(self._interrupted),
+            collected=tuple(self._collected),
             new=counts["new"],
             gone=self._on_record - found,
         )
@@ -233,12 +238,13 @@ class RowMachine:
                 self._counts["kept"] += 1
                 return GiveBack("kept")
             what = ", ".join(changed) if done.asked == row.asked else "inputs"
-            if not row.was_in_flight:
+            if not row.in_flight:
                 self._asked_anew[what] += 1
-        elif self._was_resumed and not row.was_in_flight:
+        elif self._was_resumed and not row.in_flight:
             self._counts["failed" if key in self._failed else "new"] += 1
-        if row.was_in_flight and (done is not None or key in self._failed):
-            self._counts["in flight again"] += 1
+        if row.in_flight:
+            (self._interrupted if row.in_flight == "asked" else self._collected).append(row.key)
+            self._counts["in flight again"] += done is not None or key in self._failed
         self._open.add(row.number)
         return AskRow()
 

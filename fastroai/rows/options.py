@@ -25,14 +25,14 @@ _BATCHES: Final = ("max_requests", "max_wait", "max_resubmissions", "poll_interv
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowOptions:
-    """How rows are run."""
+    """How rows are run. Raises `ConfigurationError` if an option is invalid."""
 
     inputs: RowInputs | None = None
     key: RowKey | None = None
-    concurrency: int
-    retries: int | None
-    on_error: OnRowError
-    on_changed: OnChanged
+    concurrency: int | None = None
+    retries: int | None = None
+    on_error: OnRowError = "record"
+    on_changed: OnChanged = "ask"
     batching: BatchModelRequests | None = None
     """The batches in which requests are sent; by default, each is sent by itself."""
     only: frozenset[int] | None = None
@@ -42,13 +42,26 @@ class RowOptions:
     around: Scope | None = None
     """The scope of several runs that are one to the caller: its budget counts as the own budget of each."""
 
+    def __post_init__(self) -> None:
+        check_count("concurrency", self.concurrency, least=1)
+        check_count("retries", self.retries)
+        check_on_changed(self.on_changed)
+        if self.on_error not in ("record", "stop"):
+            raise ConfigurationError("on_error", self.on_error, "'record' or 'stop'")
+
+    @property
+    def at_once(self) -> int:
+        """Rows that are asked at once: in batches, by default as many as a batch holds."""
+        default = DEFAULT_CONCURRENCY if self.batching is None else self.batching.max_requests
+        return self.concurrency or default
+
     def on_record(self) -> dict[str, JsonValue]:
         """Return the options that a process needs that carries a run whose rows are on record."""
         batching: JsonValue = None
         if (of := self.batching) is not None:
             batching = {name: _in_seconds(getattr(of, name)) for name in _BATCHES}
         return {
-            "concurrency": self.concurrency,
+            "concurrency": self.at_once,
             "retries": self.retries,
             "on_error": self.on_error,
             "on_changed": self.on_changed,
@@ -70,38 +83,7 @@ def options_on_record(stored: Mapping[str, Any]) -> RowOptions:
     return RowOptions(inputs=itemgetter(1), key=key, batching=batching, **options)
 
 
-def row_options(
-    *,
-    inputs: RowInputs | None,
-    key: RowKey | None,
-    concurrency: int | None,
-    batch: bool | BatchModelRequests,
-    retries: int | None,
-    on_error: OnRowError,
-    on_changed: OnChanged,
-    write_to: str | None = None,
-) -> RowOptions:
-    """Return the options of a call of `map`. Raises `ConfigurationError`."""
-    check_count("concurrency", concurrency, least=1)
-    check_count("retries", retries)
-    batching = _batching(batch)
-    at_once = DEFAULT_CONCURRENCY if batching is None else batching.max_requests
-    check_on_changed(on_changed)
-    if on_error not in ("record", "stop"):
-        raise ConfigurationError("on_error", on_error, "'record' or 'stop'")
-    return RowOptions(
-        inputs=inputs,
-        key=key,
-        concurrency=at_once if concurrency is None else concurrency,
-        batching=batching,
-        retries=retries,
-        on_error=on_error,
-        on_changed=on_changed,
-        write_to=write_to,
-    )
-
-
-def _batching(batch: object) -> BatchModelRequests | None:
+def batching_of(batch: object) -> BatchModelRequests | None:
     """Return the batches that a caller asks for. Raises `ConfigurationError`."""
     if batch is False:
         return None

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final, TypeAlias
 
 from fastroai.errors import RunCorrupt
 from fastroai.records import Usage
 from fastroai.rows.facts import RowEnded, RowStarted
 from fastroai.rows.machine import RowMachine, number_of_key
+from fastroai.runtime import Charge
+from fastroai.runtime.budgets.in_flight import AgentCharges
 from fastroai.runtime.facts import (
     AnswerGiven,
     Fact,
@@ -74,6 +76,8 @@ class RowsOnRecord:
         """The end of the row that failed last."""
         self.usage = Usage()
         """The spending of all rows that have ended."""
+        self.in_children = Usage()
+        """That of those which were runs: their requests are not in this log."""
         self.spending = SpendingOnRecord()
         """The same for the header of the run, with all other spending."""
         self.positions: dict[int, int] = {}
@@ -82,13 +86,15 @@ class RowsOnRecord:
         """Whether each row is a run by itself, which has its spending on record."""
         self.begun: dict[str, RowStarted] = {}
         """The starts of runs of rows that have not ended, by the id of the run."""
+        self.children: dict[str, tuple[Sequence[Charge], Sequence[AgentCharges]]] = {}
+        """The spending of those runs, which the process that goes on with them reads."""
+        self.open: dict[str, dict[int, Fact]] = {}
+        """Facts of rows that were in flight when the process died, by the key of the scope of the row."""
+        self.in_batches: dict[str, str] = {}
+        """The ids of the requests that are in batches, by the key of the scope of the row."""
         self._kept: dict[int, Fact] = {}
-        self._open: dict[str, dict[int, Fact]] = {}
-        """Facts of rows that have not ended, by the key of the scope of the row."""
         self._rows: dict[Key, str] = {}
         """The rows that these facts are of, by what a fact is about: not every end names its place."""
-        self._in_batches: dict[str, str] = {}
-        """The ids of the requests that are in batches, by the key of the scope of the row."""
         self._last: tuple[int, Fact] | None = None
 
     def read(self, position: int, fact: Fact) -> None:
@@ -106,37 +112,28 @@ class RowsOnRecord:
                 self.begun.pop(fact.child, None)
                 self.machine.handle(fact)
                 self.usage.include(fact.usage)
+                self.in_children.include(fact.child_usage)
                 self.positions[number_of_key(fact.key)] = position
                 self.lines.add(fact.number, position, is_failed=fact.failure is not None)
                 self.failed = self.failed if fact.failure is None else fact
-                for known in self._open.pop(scope_key(fact.key), {}).values():
+                for known in self.open.pop(scope_key(fact.key), {}).values():
                     self.spending.read(known)
                     self._rows.pop(known.about, None)
                 self.spending.fold()
             case _ if row := row_of(fact.where) or self._rows.get(fact.about, ""):
-                self._open.setdefault(row, {})[position] = fact
+                self.open.setdefault(row, {})[position] = fact
                 self._rows[fact.about] = row
                 if isinstance(fact, RequestInBatch):
-                    self._in_batches[row] = fact.id
-                elif isinstance(fact, RequestEnded) and fact.id == self._in_batches.get(row):
-                    del self._in_batches[row]
+                    self.in_batches[row] = fact.id
+                elif isinstance(fact, RequestEnded) and fact.id == self.in_batches.get(row):
+                    del self.in_batches[row]
             case _:
                 self.spending.read(fact)
-
-    @property
-    def interrupted(self) -> set[str]:
-        """The keys of the scopes of the rows that have not ended."""
-        return {*self._open}
-
-    @property
-    def in_batches(self) -> set[str]:
-        """The keys of the scopes of those rows whose last request is in a batch."""
-        return {*self._in_batches} & self.interrupted
 
     def memo(self, run_id: str) -> RowMemo:
         """Return the record for the process that takes the run up."""
         facts = dict(self._kept)
-        for known in self._open.values():
+        for known in self.open.values():
             facts |= known
             for fact in known.values():
                 self.spending.read(fact)
@@ -158,18 +155,6 @@ class RowMemo(Memo):
         """Read facts by their positions in the log."""
         super().__init__(run_id, [*facts.values()], [*facts])
         self.record = record
-
-
-class Lines(Protocol):
-    """The ends of the rows of a run, by number."""
-
-    def numbers(self) -> Sequence[int]:
-        """Return the numbers of the rows that have ended, in order."""
-        ...
-
-    async def read(self, numbers: Sequence[int]) -> list[RowEnded]:
-        """Return the ends of some rows, in the order of `numbers`."""
-        ...
 
 
 class LinesInMemory:
@@ -232,6 +217,10 @@ class LinesInStore:
                 fact.number = number
                 found[number] = fact
         return [found[number] for number in numbers]
+
+
+Lines: TypeAlias = LinesInMemory | LinesInStore
+"""The ends of the rows of a run, by number."""
 
 
 def _spans(positions: Iterable[int]) -> list[list[int]]:

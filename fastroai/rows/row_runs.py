@@ -10,6 +10,7 @@ from pydantic import JsonValue
 from typing_extensions import TypeVar
 
 from fastroai.errors import ConfigurationError
+from fastroai.records import Usage
 from fastroai.rows.child_runs import RunRows
 from fastroai.rows.errors import RowFailed
 from fastroai.rows.keeper import RowKeeper, RowOpening, definition_of, keeper_of, name_of
@@ -22,6 +23,7 @@ from fastroai.runs.door import FrontDoor
 from fastroai.runs.openings import needed_store
 from fastroai.runs.request import RunRequest
 from fastroai.steps import PipelineConfig
+from fastroai.store.record.halting import charged_in_child
 from fastroai.store.run_store import RunStore, RunStoreLike
 from fastroai.store.signals import Signal
 
@@ -74,13 +76,19 @@ class RowRuns(FrontDoor[Any, Any, RowTable[OutputT]], Generic[OutputT]):
         recorded, found = await keeper.read(run_id, running_too=True)
         assert isinstance(recorded, RowMemo)
         record, ended = recorded.record, recorded.ended
+        usage = record.spending.usage + record.in_children
+        usage.agent_call_count = record.usage.agent_call_count
+        for started in record.begun.values():
+            charges, calls = await charged_in_child(keeper.store, started, keeper.codec)
+            usage.include(Usage.of([charge.record for charge in charges]))
+            usage.agent_call_count += len(calls)
         table: RowTable[OutputT] = RowTable(
             name=self.target.name,
             run_id=run_id,
             lines=record.lines,
             returns=self.target.returns,
             read=reader_of(self.target.returns),
-            usage=await keeper.spent(record),
+            usage=usage,
             status=found.header.status if ended is None else ended.status,
             reason="" if ended is None else ended.reason,
             reason_code=None if ended is None else ended.reason_code,

@@ -17,8 +17,8 @@ from fastroai.rows.keeper import OPTIONS, RowOpening, definition_of, keeper_of, 
 from fastroai.rows.kept import AsJson, keeping, total_of
 from fastroai.rows.machine import RowMachine
 from fastroai.rows.options import RowOptions
-from fastroai.rows.record import LinesInMemory, LinesInStore
-from fastroai.rows.running import Known, RowRunner
+from fastroai.rows.record import Lines, LinesInMemory, LinesInStore, RowsOnRecord
+from fastroai.rows.running import RowRunner
 from fastroai.rows.source import Rows, RowSource
 from fastroai.rows.table import RowTable, reader_of
 from fastroai.rows.target import RowTarget
@@ -27,8 +27,7 @@ from fastroai.runs.openings import Opening, RunKeeper, store_of
 from fastroai.runs.request import RunRequest
 from fastroai.runtime import current_scope
 from fastroai.runtime.facts import RunFinished
-from fastroai.steps import PipelineConfig, StepConfig
-from fastroai.steps.config import resolve
+from fastroai.steps import PipelineConfig
 from fastroai.steps.hooks import RunHooks
 from fastroai.store.record.headers import check_run_id
 from fastroai.store.record.log import run_of
@@ -67,7 +66,7 @@ class RowRun(Generic[T]):
         self._definition = definition_of(target)
         self._name = name_of(target.name)
         self._execution = execution or execution_of(target)
-        self._machine, self._known = RowMachine(), Known()
+        self._machine = RowMachine()
 
     async def table(self) -> RowTable[T]:
         """Carry out the run, and return its table.
@@ -78,7 +77,7 @@ class RowRun(Generic[T]):
         request = await self._opened()
         opening = request.opening if isinstance(request.opening, RowOpening) else None
         if opening is not None:
-            self._machine, self._known = opening.machine, opening.known
+            self._machine = opening.record.machine
         machine, options = self._machine, self._options
         machine.on_error, machine.on_changed = options.on_error, options.on_changed
         machine.lets_go = options.batching is not None
@@ -91,25 +90,28 @@ class RowRun(Generic[T]):
                 if opening is not None and opened.kept is not None:
                     machine.handle(opened.kept.recorded.resumptions[-1][1])
                     for counting in filter(None, (scope, options.around)):
-                        counting.spending.usage.include(opening.usage)
-                        for spent in self._known.children.values():
+                        counting.spending.usage.include(opening.record.usage)
+                        for spent in opening.record.children.values():
                             counting.restore(*spent)
-                    opened.kept.journal.spending = opening.spending
+                    opened.kept.journal.spending = opening.record.spending
                 else:
                     kept = None if request.opening is None else opened.kept
                     machine.handle(opened.started if kept is None else kept.recorded.opened)
-                is_taken_up = opening is not None and opening.options is not None
-                runner = self._runner(opened, file, is_taken_up=is_taken_up)
+                if opening is not None and opening.options is not None:
+                    opened.log.is_carried = True  # any process can go on with it
+                runner = self._runner(opened, file, None if opening is None else opening.record)
                 finish = await execution.perform(opened, runner, ())
                 if finish.status == "paused" and opened.log.scope is not opened.scope:
                     raise Halted  # the step or flow around this call waits with its rows
-                table = self._table(opened, runner, finish)
+                table = self._table(runner, finish)
                 if file is not None:
                     await file.put_in_order(table)
                 self._raise_if_stopped(finish, runner, table)
         except BaseException as error:
             if runner is not None:
                 await execution.tell_end(runner, error)
+                if isinstance(runner.lines, LinesInMemory):
+                    self._table(runner, runner.finish or _failed_by(error)).attach(error)
             raise
         finally:
             if file is not None:
@@ -166,42 +168,31 @@ class RowRun(Generic[T]):
 
     # --- to its end ---
 
-    def _runner(self, opened: OpenRun, file: RowFile | None, *, is_taken_up: bool) -> RowRunner:
+    def _runner(self, opened: OpenRun, file: RowFile | None, record: RowsOnRecord | None) -> RowRunner:
         options, target = self._options, self._target
-        lines: LinesInMemory | LinesInStore = LinesInMemory()
+        lines: Lines = LinesInMemory()
         read = None
         if opened.kept is not None and opened.log.scope is opened.scope:
             lines = LinesInStore(opened.kept.store, opened.kept.header, opened.kept.codec)
             read = reader_of(target.returns)
-        config = StepConfig() if options.retries is None else StepConfig(retries=options.retries)
+        write = None if file is None else partial(file.add, read)
         return RowRunner(
-            self._machine,
-            target,
-            self._rows,
-            opened,
-            concurrency=options.concurrency,
-            batching=options.batching,
-            config=resolve(config, pipeline=PipelineConfig()),
-            lines=lines,
-            deps=self._request.deps,
-            known=self._known,
-            is_taken_up=is_taken_up,
-            write=None if file is None else partial(file.add, read),
+            self._machine, target, self._rows, opened, options, self._request.deps, lines, record, write
         )
 
-    def _table(self, opened: OpenRun, runner: RowRunner, finish: RunFinished) -> RowTable[T]:
+    def _table(self, runner: RowRunner, finish: RunFinished) -> RowTable[T]:
         is_kept = isinstance(runner.lines, LinesInStore)
         return RowTable(
             name=self._target.name,
-            run_id=opened.scope.run_id,
+            run_id=runner.scope.run_id,
             lines=runner.lines,
             returns=self._target.returns,
             read=reader_of(self._target.returns) if is_kept else None,
-            usage=opened.scope.spent(),
+            usage=runner.scope.spent(),
             status=finish.status,
             reason=finish.reason,
             reason_code=finish.reason_code,
-            resumed=self._machine.resumption(runner.interrupted, runner.collected),
+            resumed=self._machine.resumption(),
             waiting=self._machine.waiting,
             backend=self._backend,
             duration_ms=runner.milliseconds,
@@ -209,12 +200,12 @@ class RowRun(Generic[T]):
 
     def _raise_if_stopped(self, finish: RunFinished, runner: RowRunner, table: RowTable[T]) -> None:
         """Raise what has ended the run, unless the table tells it."""
-        if finish.reason_code == "step_failed" and runner.failed_row is not None:
-            row = runner.failed_row
+        if finish.reason_code == "step_failed" and runner.failed is not None:
+            row, why = runner.failed
             failed = RowFailed(self._target.name, row.number, row.key, str(row.failure))
             failed.table = table
             finish.raised = failed
-            raise failed from runner.raised
+            raise failed from why
         if finish.raised is None:
             return
         is_own = finish.reason_code == "budget_exceeded" and self._is_own_budget(finish.raised, runner)
@@ -238,6 +229,10 @@ def rows_of(opening: RowOpening, target: RowTarget[Any]) -> Rows:
     rows = Rows(opening.source, target, opening.options.inputs, opening.options.key)
     rows.total = total_of(opening.found.header)
     return rows
+
+
+def _failed_by(error: BaseException) -> RunFinished:
+    return RunFinished(status="failed", reason=str(error), reason_code="error")
 
 
 async def _no_estimate(inputs: Any, deps: Any) -> Quote:

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from contextvars import copy_context
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Literal
 
 from fastroai.errors import BudgetExceeded, RunStoreUnavailable, RunTakenOver
 from fastroai.human.asking import Halted, is_halt
@@ -29,12 +29,12 @@ from fastroai.rows.machine import (
     number_of_key,
     refused_key,
 )
-from fastroai.rows.record import ROW, LinesInMemory, LinesInStore, scope_key
+from fastroai.rows.options import RowOptions
+from fastroai.rows.record import ROW, Lines, LinesInMemory, LinesInStore, RowsOnRecord, scope_key
 from fastroai.rows.source import ReadRow, Rows, RowUnusable
 from fastroai.rows.target import RowCall, RowTarget, RowWaits
 from fastroai.runs.execution import OpenRun
-from fastroai.runtime import Charge, Retry, Scope
-from fastroai.runtime.budgets.in_flight import AgentCharges
+from fastroai.runtime import Retry, Scope
 from fastroai.runtime.concurrency.isolation import in_context
 from fastroai.runtime.concurrency.tasks import end_tasks
 from fastroai.runtime.concurrency.wakeup import running_loop
@@ -42,7 +42,8 @@ from fastroai.runtime.facts import FailureFacts, PauseRequested, RunFinished, St
 from fastroai.runtime.labels import current_row
 from fastroai.runtime.retrying.failures import leaves
 from fastroai.runtime.scope import ScopeKind
-from fastroai.steps import ResolvedConfig
+from fastroai.steps import PipelineConfig, StepConfig
+from fastroai.steps.config import resolve
 from fastroai.steps.durability import failure_facts, failure_of, restore_spending, step_place, step_retried
 from fastroai.steps.retrying import retry_calls
 from fastroai.store.record.declarations import digest
@@ -50,9 +51,8 @@ from fastroai.store.record.entries import RowCounts
 from fastroai.store.record.unsealing import seal_payloads
 from fastroai.store.record.values import value_to_json
 
-if TYPE_CHECKING:
-    from pydantic_ai.capabilities import BatchModelRequests
-
+_ANSWERS: Final = ("agent", "infer")
+"""The kinds of targets of which a row is one answer, which may come from a cache or a record."""
 _FORGET_AFTER: Final = 50
 """Rows after which a run on record forgets what it knows of single requests."""
 
@@ -77,48 +77,41 @@ class RowRunner:
         target: RowTarget[Any],
         rows: Rows,
         opened: OpenRun,
-        *,
-        concurrency: int,
-        batching: BatchModelRequests | None = None,
-        config: ResolvedConfig,
-        lines: LinesInMemory | LinesInStore,
+        options: RowOptions,
         deps: object,
-        known: Known | None = None,
-        write: Callable[[RowEnded], Awaitable[None]] | None = None,
-        is_taken_up: bool = False,
+        lines: Lines,
+        record: RowsOnRecord | None,
+        write: Callable[[RowEnded], Awaitable[None]] | None,
     ) -> None:
-        """`is_taken_up` says that any process can go on with the run, as its rows are on record.
-
-        `known` is what is on record of a run that goes on. `write` gets each end as soon as it is kept.
-        """
+        """`record` is that of a run that goes on. `write` gets each end as soon as it is kept."""
         self._machine, self._target, self._rows, self._opened = machine, target, rows, opened
-        # Options of a run that workers carry come from other processes: no task begins that has no row.
-        self._concurrency = concurrency if rows.total is None else max(1, min(concurrency, rows.total))
-        self._config, self._deps, self._write = config, deps, write
-        self._batching, self._is_taken_up = batching, is_taken_up
-        self.lines, self._known = lines, known or Known()
+        self.lines, self._record, self._write = lines, record, write
         self.scope, self._log = opened.scope, opened.log
-        run = opened.kept
-        self._run = run if self._log.scope is self.scope else None
+        config = StepConfig() if options.retries is None else StepConfig(retries=options.retries)
+        self._config = resolve(config, pipeline=PipelineConfig())
+        self._at_once = min(options.at_once, max(rows.total or options.at_once, 1))
+        run = self._run = opened.kept if self._log.scope is self.scope else None
         """The run on record, unless it is that of a run around."""
-        if self._run is not None:
-            self._run.journal.keeps_entries = False
-            self._run.counts = self._counts
-            self._log.is_carried |= is_taken_up
+        if run is not None:
+            run.journal.keeps_entries = False
+            run.counts = self._counts
+        self._how = RowCall(
+            deps,
+            self._config.request_retries,
+            store=run.store if run is not None and target.makes_runs else None,
+            parent=run.run_id if run is not None and self._log.is_carried else "",
+            is_end_kept=run is not None,
+            batching=options.batching,
+        )
         self.is_told = False
         self.finish: RunFinished | None = None
-        self.interrupted: list[str] = []
-        """Keys of the rows that an earlier process was asking when it died."""
-        self.collected: list[str] = []
-        """Keys of the rows whose requests an earlier process has sent in batches."""
-        self.raised: Exception | None = None
-        """The exception of the last row that failed."""
-        self.failed_row: RowEnded | None = None
+        self.failed: tuple[RowEnded, Exception] | None = None
+        """The end of the last row that failed, and its exception."""
         self.resume_at: tuple[str, ...] = ()
         self._asked: dict[int, _Asked] = {}
         self._turn = asyncio.Lock()
         self._reader: asyncio.Task[Any] | None = None
-        self._is_reading, self._working = True, self._concurrency
+        self._is_reading, self._working = True, self._at_once
         self._since_forgotten = 0
         self._declared = digest(*(f"{name}={known}" for name, known in sorted(target.declares().items())))
         self._loop = asyncio.get_running_loop()
@@ -138,7 +131,7 @@ class RowRunner:
     async def run(self, decisions: Sequence[Decision]) -> None:
         """Ask the rows until the machine says that the run has ended. Failures of rows are not raised."""
         self._act(decisions)
-        workers = {self._loop.create_task(self._work()) for _ in range(self._concurrency)}
+        workers = {self._loop.create_task(self._work()) for _ in range(self._at_once)}
         try:
             done, _ = await asyncio.wait(workers, return_when=asyncio.FIRST_EXCEPTION)
             for worker in done:
@@ -217,18 +210,15 @@ class RowRunner:
                 try:
                     row = await self._read()
                 except Exception as error:  # the user's iterator can raise anything
-                    self._is_reading = False
-                    self._tell(RowsEnded(failure_facts(error, "terminal"), error))
+                    self._end_for(error)
                     return None
                 if row is None:
                     if self._is_reading:
                         self._is_reading = False
                         self._tell(RowsEnded())
                     return None
-                was_in_flight = self._was_in_flight(row, self._child_of(row))
-                [decision] = self._machine.handle(
-                    RowRead(row.number, row.key, row.asked, row.is_keyed, was_in_flight)
-                )
+                told = RowRead(row.number, row.key, row.asked, row.is_keyed, self._in_flight(row))
+                [decision] = self._machine.handle(told)
                 match decision:
                     case AskRow():
                         return row
@@ -256,12 +246,13 @@ class RowRunner:
             self._reader = None
 
     async def _given_back(self, row: ReadRow, decision: GiveBack) -> None:
-        position = self._known.positions[number_of_key(row.key)]
+        assert self._record is not None
         assert isinstance(self.lines, LinesInStore)
+        position = self._record.positions[number_of_key(row.key)]
         self.lines.add(row.number, position)
         if self._write is not None:
             [end] = await self.lines.read([row.number])
-            await self._write(end)
+            await self._write_down(end)
         if self.scope.listener is not None:
             part = self.scope.part
             await self.scope.emit(RowGivenBack(part=part, number=row.number, key=row.key, why=decision.why))
@@ -274,8 +265,6 @@ class RowRunner:
         kind: ScopeKind = "step" if self._log.scope is self.scope else "call"
         scope = Scope(kind, ROW, parent=self.scope, key=scope_key(row.key), ordinal=1)
         child = self._child_of(row)
-        if self._was_in_flight(row, child):
-            (self.collected if scope.key in self._known.in_batches else self.interrupted).append(row.key)
         if self._log.run is None or self._target.makes_runs:
             scope.log = None  # no store keeps what is inside, or a run of its own does
         current_row.set(row.number)
@@ -283,8 +272,9 @@ class RowRunner:
         error: Exception | None = None
         try:
             async with scope:
-                if self._known.is_resumed:
-                    self._restore(scope, child)
+                if (record := self._record) is not None:  # the run itself counts it already
+                    scope.restore(*record.children.get(child, ((), ())))
+                    restore_spending(scope)
                 if child:
                     await self._begun(row, child)
                 output = await self._answer(row, scope, child)
@@ -313,10 +303,12 @@ class RowRunner:
             error = raised
         await self._ended(self._end_of(row, scope, child, output, error, began), error)
 
-    def _was_in_flight(self, row: ReadRow, child: str) -> bool:
+    def _in_flight(self, row: ReadRow) -> Literal["asked", "in batch"] | None:
         """Return whether an earlier process was asking a row when it died."""
-        known = self._known
-        return known.is_resumed and (scope_key(row.key) in known.interrupted or child in known.children)
+        record, key = self._record, scope_key(row.key)
+        if record is None or not (key in record.open or self._child_of(row) in record.children):
+            return None
+        return "in batch" if key in record.in_batches else "asked"
 
     def _child_of(self, row: ReadRow) -> str:
         """Return the id of the run of a row, if the store keeps it. Another question is another run."""
@@ -330,31 +322,14 @@ class RowRunner:
         started = RowStarted(part=self.scope.part, number=row.number, key=row.key, child=child)
         await self._log.commit(started)
 
-    def _restore(self, scope: Scope, child: str) -> None:
-        """Count in the scope of a row what an earlier process has spent there. The run counts it already."""
-        if (spent := self._known.children.get(child)) is not None:
-            scope.restore(*spent)
-        restore_spending(scope)
-
     async def _answer(self, row: ReadRow, scope: Scope, child: str) -> object:
         if row.error is not None:
             raise row.error
-        store = None if self._run is None else self._run.store
 
         async def attempt(number: int) -> object:
             scope.attempt = number
-            is_new = number == 1 and not self._known.is_resumed
-            how = RowCall(
-                self._deps,
-                self._config.request_retries,
-                child,
-                store if child else None,
-                is_new=is_new,
-                parent=self._run.run_id if child and self._is_taken_up and self._run is not None else "",
-                is_end_kept=self._run is not None,
-                batching=self._batching,
-            )
-            return await self._target.call(row.inputs, how)
+            is_new = number == 1 and self._record is None
+            return await self._target.call(row.inputs, replace(self._how, child=child, is_new=is_new))
 
         async def retried(retry: Retry) -> None:
             await scope.emit(step_retried(scope, retry))
@@ -390,7 +365,7 @@ class RowRunner:
             output=output,
             failure=failure,
             attempts=scope.attempt,
-            is_cached=error is None and self._target.kind != "compute" and not usage.request_count,
+            is_cached=error is None and self._target.kind in _ANSWERS and not usage.request_count,
             duration_ms=(perf_counter() - began) * 1000,
             usage=usage,
             child=child,
@@ -399,8 +374,9 @@ class RowRunner:
     async def _ended(self, end: RowEnded, error: Exception | None) -> None:
         """Put the end of a row on record, then tell it: to the machine, the file, and listeners."""
         if error is not None:
-            self.raised, self.failed_row = error, end
-        self._known.interrupted.discard(scope_key(end.key))
+            self.failed = end, error
+        if self._record is not None:
+            self._record.open.pop(scope_key(end.key), None)
         if self._run is not None and isinstance(self.lines, LinesInStore):
             journal = self._run.journal
             journal.note(seal_payloads(end, self._run.codec))
@@ -410,11 +386,22 @@ class RowRunner:
         else:
             assert isinstance(self.lines, LinesInMemory)
             self.lines.add(end)
-        if self._write is not None:
-            await self._write(end)
+        await self._write_down(end)
         self._tell(end)
         if self.scope.listener is not None:
             await self.scope.emit(end)
+
+    async def _write_down(self, end: RowEnded) -> None:
+        """Write the end of a row to the file. If that fails, the rows that are asked still end."""
+        if self._write is not None:
+            try:
+                await self._write(end)
+            except Exception as error:
+                self._end_for(error)
+
+    def _end_for(self, error: Exception) -> None:
+        """Read no further row, because none can be read or written. The exception is raised in the end."""
+        self._tell(RowsEnded(failure_facts(error, "terminal"), error))
 
     def _forget(self) -> None:
         """Keep only the sums of what has ended, so that the memory of a run on record is bounded."""
@@ -423,22 +410,7 @@ class RowRunner:
             return
         self._since_forgotten = 0
         self._run.journal.spending.fold()
-        if not self._known.interrupted:
+        if self._record is None or not self._record.open:
             self._run.recorded.forget_calls()
         with self.scope.tree.lock:
             self.scope.spending.forget()
-
-
-@dataclass(slots=True)
-class Known:
-    """The record of a run of rows that continues."""
-
-    is_resumed: bool = False
-    positions: dict[int, int] = field(default_factory=dict)
-    """Position in the log of the last end of each row, by the number of its key."""
-    interrupted: set[str] = field(default_factory=set)
-    """The keys of the scopes of the rows that were in flight when the process died."""
-    in_batches: set[str] = field(default_factory=set)
-    """Those of them whose last request is in a batch, which gives its answer."""
-    children: dict[str, tuple[Sequence[Charge], Sequence[AgentCharges]]] = field(default_factory=dict)
-    """The spending of the runs of rows that were in flight, by the id of the run."""

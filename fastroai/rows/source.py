@@ -13,13 +13,13 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast
 
 from pydantic_core import to_json
 
 from fastroai.errors import ConfigurationError
 from fastroai.errors.texts import nearest_hint
-from fastroai.rows.frames import frame_rows, is_frame
+from fastroai.rows.frames import frame_rows, is_column, is_frame, values_of
 from fastroai.rows.target import TakesRows
 from fastroai.store.record.declarations import digest
 
@@ -73,8 +73,10 @@ class Rows:
         columns: Sequence[str] | None = None
         if is_frame(rows):
             self.total, columns, rows = frame_rows(rows)
+        elif is_column(rows):
+            self.total, rows = len(cast("Sequence[object]", rows)), values_of(rows)
         elif isinstance(rows, str | bytes | Mapping) or not isinstance(rows, Iterable | AsyncIterable):
-            expected = "a list or an iterator of rows: mappings or single values; or a frame"
+            expected = "a list or an iterator of rows: mappings or single values; or a frame or a column"
             raise ConfigurationError("rows", rows, expected)
         elif hasattr(rows, "__len__"):
             self.total = len(cast("Sequence[object]", rows))
@@ -89,6 +91,16 @@ class Rows:
 
     def _check_inputs(self, columns: Sequence[str] | None) -> None:
         parameters, inputs = self._target.parameters, self._inputs
+        if isinstance(inputs, Mapping):
+            is_valid = all(isinstance(one, str) for one in [*inputs.keys(), *inputs.values()])
+        else:
+            is_valid = inputs is None or callable(inputs)
+        if not is_valid:
+            expected = "a mapping from inputs to columns, or a function from a row to its inputs"
+            raise ConfigurationError("inputs", inputs, expected)
+        if not (self._key is None or isinstance(self._key, str) or callable(self._key)):
+            expected = "the name of a column, or a function from a row to its key"
+            raise ConfigurationError("key", self._key, expected)
         if isinstance(inputs, Mapping) and parameters is not None:
             for name in inputs:
                 if name not in parameters:
@@ -98,15 +110,17 @@ class Rows:
         if columns is None:
             return
         if isinstance(self._key, str) and self._key not in columns:
-            raise ConfigurationError("key", self._key, f"a column of the frame: {_listed(columns)}")
+            raise ConfigurationError(
+                "rows", self._key, f"a frame with {_no_column(self._key, columns, _KEY)}"
+            )
         if callable(inputs):
             return
         named = inputs or {}
         needed = [name for name, required in (parameters or {}).items() if required or name in named]
-        missing = [named.get(name, name) for name in needed if named.get(name, name) not in columns]
-        if missing:
-            expected = _no_column(missing[0], columns, self._target.name)
-            raise ConfigurationError("rows", missing[0], f"a frame with {expected}")
+        for name in needed:
+            if (column := named.get(name, name)) not in columns:
+                expected = _no_column(column, columns, _input(name, self._target.name))
+                raise ConfigurationError("rows", column, f"a frame with {expected}")
 
     async def read(self) -> ReadRow | None:
         """Return the next row; `None` after the last one. Raises what the iterator raises."""
@@ -142,8 +156,8 @@ class Rows:
     def _key_of(self, row: object) -> str | None:
         if self._key is None:
             return None
-        key = self._key(row) if callable(self._key) else _column(row, self._key, self._target.name)
-        if key is None or key == "":
+        key = self._key(row) if callable(self._key) else _column(row, self._key, _KEY)
+        if key is None or key == "" or key != key:  # nan is no key
             raise ValueError(f"its key is {key!r}")
         return str(key)
 
@@ -160,27 +174,27 @@ def inputs_of_row(
 
     Raises:
         ValueError: a column is missing.
-        TypeError: the row is no mapping, and there are several inputs.
+        TypeError: the row is no mapping, and there are several inputs, or `inputs` made no mapping of it.
     """
     if callable(inputs):
         made: object = inputs(row)
         if not isinstance(made, Mapping):
-            raise TypeError(f"inputs= returned a {type(made).__name__} for it, and no mapping by name")
+            raise TypeError(f"inputs= made {made!r} of it, and not a mapping from inputs to values")
         return made
     if not isinstance(row, Mapping):
         if inputs:
-            raise TypeError(f"inputs= names columns, but this row is a {type(row).__name__}")
+            raise TypeError(f"inputs= names columns, but this row is of the type {type(row).__name__}")
         return {_only(parameters, name): row}
     known: Mapping[str, object] = row
     if parameters is None:
         named = inputs or {}
         left = {column: value for column, value in known.items() if column not in named.values()}
-        return left | {one: _column(row, column, name) for one, column in named.items()}
+        return left | {one: _column(row, column, _input(one, name)) for one, column in named.items()}
     found: dict[str, object] = {}
     for parameter, required in parameters.items():
         column = parameter if inputs is None else inputs.get(parameter, parameter)
         if required or column in known or (inputs is not None and parameter in inputs):
-            found[parameter] = _column(row, column, name)
+            found[parameter] = _column(row, column, _input(parameter, name))
     return found
 
 
@@ -203,21 +217,29 @@ def _shown(value: object) -> str:
         return f"<{type(value).__name__}>"
 
 
-def _column(row: object, column: str, target: str) -> object:
+_Needs: TypeAlias = tuple[str, str]
+"""What needs a column, and what to do if the column has another name."""
+
+_KEY: Final = ("key= names", "")
+
+
+def _input(name: str, target: str) -> _Needs:
+    return f"{target!r} needs", f" If the column has another name, say which: inputs={{{name!r}: ...}}"
+
+
+def _column(row: object, column: str, needs: _Needs) -> object:
     if not isinstance(row, Mapping):
         raise TypeError(f"it is a {type(row).__name__} and has no column {column!r}")
     if column not in row:
-        raise ValueError(f"it has no {_no_column(column, tuple(map(str, row)), target)}")
+        raise ValueError(f"it has no {_no_column(column, tuple(map(str, row)), needs)}")
     value: object = row[column]
     return value
 
 
-def _no_column(column: str, columns: Sequence[str], target: str) -> str:
+def _no_column(column: str, columns: Sequence[str], needs: _Needs) -> str:
+    what, remedy = needs
     hint = nearest_hint(column, columns)
-    return (
-        f"column {column!r}, which {target!r} needs; its columns are {_listed(columns)}.{hint} "
-        f"If the column has another name, say which: inputs={{{column!r}: ...}}"
-    )
+    return f"column {column!r}, which {what}; its columns are {_listed(columns)}.{hint}{remedy}"
 
 
 def _only(parameters: Mapping[str, bool] | None, target: str) -> str:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, JsonValue
 
 from fastroai.contracts.annotations import Annotation
 from fastroai.drawing.pages import escaped, page, table
+from fastroai.errors.base import error_chain
 from fastroai.records import Usage
 from fastroai.rows.facts import Resumption, RowEnded
 from fastroai.rows.frames import as_frame
@@ -43,6 +44,8 @@ _ABOUT: Final = (
     "duration_ms",
 )
 """The columns after those of the inputs and outputs."""
+_OWN: Final = ("row", "key", *_ABOUT)
+_TABLE_ATTRIBUTE: Final = "__fastroai_table__"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,13 +93,14 @@ class Row(Generic[OutputT]):
 
     def as_columns(self, output_columns: Sequence[str] | None) -> dict[str, Any]:
         """Return the row by column. `output_columns` are the fields of the output, if it has any."""
-        shown: dict[str, Any] = {"row": self.number, "key": self.key, **self.inputs}
+        inputs = {f"input_{name}" if name in _OWN else name: value for name, value in self.inputs.items()}
+        shown: dict[str, Any] = {"row": self.number, "key": self.key, **inputs}
         if output_columns is None:
-            shown[_free("output", self.inputs)] = as_json(self.output)
+            shown[_free("output", inputs)] = as_json(self.output)
         else:
             known = fields_of(self.output)
             for column in output_columns:
-                shown[_free(column, self.inputs)] = known.get(column)
+                shown[_free(column, inputs)] = known.get(column)
         usage = self.usage
         about = (
             self.error,
@@ -113,7 +117,7 @@ class Row(Generic[OutputT]):
 
 def _free(column: str, inputs: Mapping[str, Any]) -> str:
     """Return a name for a column of the output that is no column of the inputs or of the table."""
-    return f"output_{column}" if column in inputs or column in (*_ABOUT, "row", "key") else column
+    return f"output_{column}" if column in inputs or column in _OWN else column
 
 
 def fields_of(output: object) -> Mapping[str, JsonValue]:
@@ -182,6 +186,24 @@ class RowTable(Generic[OutputT]):
         self.duration_ms = duration_ms
         """Wall time of the run in this process, in milliseconds."""
         self._lines, self._returns, self._read, self._backend = lines, returns, read, backend
+
+    @staticmethod
+    def of(error: BaseException) -> RowTable[Any] | None:
+        """Return the table of a run of rows, as far as it was, from the exception that has ended it.
+
+            try:
+                table = classify.map_sync(tickets, write_to="tickets.csv")
+            except OSError as error:  # or KeyboardInterrupt
+                table = RowTable.of(error)
+
+        `None` if it has ended no run of rows, or if a store has the rows: then the same call continues.
+        """
+        known = (link.__dict__.get(_TABLE_ATTRIBUTE) for link in error_chain(error))
+        return next((table for table in known if table is not None), None)
+
+    def attach(self, error: BaseException) -> None:
+        """Attach the table to an exception, for `of`. Called by `map`."""
+        error.__dict__.setdefault(_TABLE_ATTRIBUTE, self)
 
     # --- sums ---
 
@@ -263,13 +285,22 @@ class RowTable(Generic[OutputT]):
         Args:
             backend: `"pandas"`, `"polars"` or `"pyarrow"`.
 
+        A column of values that the library does not have in one column, such as numbers and texts, has their
+        JSON.
+
         Raises:
+            ConfigurationError: `backend` is another name.
             MissingExtraError: narwhals or the library is not installed: the extra `frames`.
         """
-        records = self.records
+        return self.frame_of([*self], backend)
+
+    def frame_of(self, rows: Sequence[Row[Any]], backend: str | None = None) -> Any:
+        """Return all rows, which were read, as a frame. Raises as `frame`."""
+        outputs = self.output_columns(rows)
+        records = [row.as_columns(outputs) for row in rows]
         names = [*dict.fromkeys(name for record in records for name in record)]
         if not records:
-            names = ["row", "key", *(self.output_columns() or ["output"]), *_ABOUT]
+            names = ["row", "key", *(outputs or ["output"]), *_ABOUT]
         columns = {name: [record.get(name) for record in records] for name in names}
         return as_frame(columns, backend or self._backend)
 

@@ -236,7 +236,8 @@ class Execution:
         if request.opening is not None:
             run = await request.opening.open(started.inputs)
             scope.log = log = Log(scope, run, records_messages=self._config.record_messages)
-            log.is_handed_over = log.is_carried = request.is_handed_over
+            log.is_handed_over = request.is_handed_over
+            log.is_carried = request.is_handed_over or _is_row_of_carried(scope)
             run.open_in(scope)
             log.add_sinks("", self._config.sinks)
             # The callback runs after the end of the run is on record, so it is pushed first.
@@ -332,6 +333,13 @@ async def _tell_end(runner: Performer[Any], finish: RunFinished) -> None:
     finish.duration_ms, finish.spent_in = runner.milliseconds, runner.scope
     if runner.scope.listener is not None:
         await runner.scope.emit(finish)
+
+
+def _is_row_of_carried(scope: Scope) -> bool:
+    """Return whether a run is that of a row whose rows are on record, and goes on when these do."""
+    row = scope.parent
+    log = log_of(None if row is None else row.parent)
+    return log is not None and log.scope.kind == "rows" and log.is_carried
 
 
 def _heed(runner: Performer[Any], signal: Signal) -> None:

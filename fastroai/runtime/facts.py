@@ -209,6 +209,11 @@ class Fact(RunEvent):
         return ""
 
     @property
+    def child_usage(self) -> Usage:
+        """The spending of that run, in a fact about its end. Its own log has the requests."""
+        return Usage()
+
+    @property
     def about(self) -> Key:
         """What the fact is about: all facts about one thing have the same key."""
         what, fields = _identifying(self.identity)

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Literal
 
 from fastroai import FastroAgent, StepContext
-from fastroai.functions.call_records import CallDraft, FunctionCall
 from fastroai.functions.calling import perform
 from fastroai.functions.declaring.signature import Signature
+from fastroai.functions.kept_calls import CallDraft, FunctionCall
 from fastroai.steps import PipelineConfig, StepConfig
 from fastroai.steps.config import resolve
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib
 import os
+import pkgutil
 import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -46,6 +48,15 @@ def test_every_public_name_can_be_imported(package: str) -> None:
     module = importlib.import_module(package)
     for name in module.__all__:
         assert getattr(module, name) is not None
+
+
+def test_no_module_takes_the_place_of_a_public_name_when_it_is_loaded() -> None:
+    for module in pkgutil.walk_packages(fastroai.__path__, "fastroai."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    homes = (line.rpartition(".") for line in current().splitlines())
+    values = {(package, name): getattr(importlib.import_module(package), name) for package, _, name in homes}
+    assert [name for name, value in values.items() if isinstance(value, ModuleType)] == []
 
 
 def test_a_name_that_is_not_there_says_so() -> None:

@@ -15,7 +15,6 @@ from typing_extensions import TypeVar
 
 from fastroai.contracts.annotations import Annotation
 from fastroai.errors import ConfigurationError, FlowStopped, StepExecutionError, failure_inside
-from fastroai.functions.call_records import kept_records
 from fastroai.functions.configuring import configuration, tell_reviewers
 from fastroai.functions.declaring.signature import Signature
 from fastroai.functions.declaring.static_checks import flow_problems
@@ -23,6 +22,7 @@ from fastroai.functions.errors import CompileError
 from fastroai.functions.flow_runs.arguments import type_of_arguments, with_defaults
 from fastroai.functions.flow_runs.body import FlowBody
 from fastroai.functions.flow_runs.flow_run import BODY, flow_run_of
+from fastroai.functions.kept_calls import kept_records
 from fastroai.pipelines import Pipeline, PipelineConfig
 from fastroai.pipelines.result import PipelineResult
 from fastroai.records import CallRecord, Duration

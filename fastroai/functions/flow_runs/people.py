@@ -24,10 +24,10 @@ from fastroai.errors import (
     StepExecutionError,
     ValueNotStorable,
 )
-from fastroai.functions.call_records import note_review
 from fastroai.functions.configuring import configuration, tell_reviewers
 from fastroai.functions.declaring.schemas import digest
 from fastroai.functions.errors import HumanTimeoutError
+from fastroai.functions.kept_calls import note_review
 from fastroai.human.answers import question_ref
 from fastroai.human.asking import Ask, PreparedAnswers, json_schema_of, kept_log
 from fastroai.human.console import ask_at_terminal, has_terminal

@@ -15,7 +15,8 @@ from contextvars import Context
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from fastroai.callers import CALLER, Caller
-from fastroai.errors import RunningLoopError, attach_usage, nearest_hint, records_of, usage_of
+from fastroai.errors import RunningLoopError, nearest_hint
+from fastroai.errors.base import attach_as
 from fastroai.forks import in_forked_process
 from fastroai.runtime.concurrency.process import THIS_PROCESS
 from fastroai.runtime.concurrency.threads import depth, loop_of_this_thread, mark_thread
@@ -318,8 +319,8 @@ class _Handover(Generic[T]):
             if not future.done():
                 future.cancel()
                 concurrent.futures.wait([self._ended], timeout=10.0)
-                if self._error is not None and (spent := usage_of(self._error)) is not None:
-                    attach_usage(error, spent, records_of(self._error))
+                if self._error is not None:
+                    attach_as(error, self._error)
             raise
         if isinstance(outcome, _Exit):
             raise outcome.error

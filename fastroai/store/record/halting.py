@@ -8,11 +8,12 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from fastroai.errors import RevisionConflict, RunCorrupt, RunStatusConflict
+from fastroai.errors import RevisionConflict, RunCorrupt, RunNotFound, RunStatusConflict
 from fastroai.records import Usage
-from fastroai.runtime.facts import Fact, RunFinished, RunResumed
+from fastroai.runtime.budgets.in_flight import AgentCharges
+from fastroai.runtime.facts import Ends, Fact, RunFinished, RunResumed
 from fastroai.store.record.headers import FoundHeader, is_running, read_header, read_log
-from fastroai.store.record.memo import Memo
+from fastroai.store.record.memo import ChargeOnRecord, Memo
 from fastroai.store.record.payloads import PayloadCodec, is_sealed_definition
 from fastroai.store.record.runs import DurableRun, change_header
 from fastroai.store.record.unsealing import entries_to_go_on
@@ -62,7 +63,7 @@ async def cancel_halted(store: RunStore, run_id: str, codec: PayloadCodec | None
         durability="sync",
         codec=codec,
     )
-    spent = Usage.of([charge.record for charge in run.recorded.charges()])
+    spent = await _spent(store, recorded, codec)
     await run.end(RunFinished(status="cancelled", reason_code="cancelled"), spent)
 
 
@@ -95,7 +96,35 @@ async def resume_elsewhere(
         codec=codec,
         also=also(recorded, found),
     )
-    await run.let_go(Usage.of([charge.record for charge in run.recorded.charges()]))
+    await run.let_go(await _spent(store, recorded, codec))
+
+
+async def _spent(store: RunStore, recorded: Memo, codec: PayloadCodec | None) -> Usage:
+    """Return the spending of a run that no process has, with that of its child runs."""
+    records, in_children = [charge.record for charge in recorded.charges()], Usage()
+    begun: dict[str, Fact] = {}
+    for fact in recorded.entries:
+        if isinstance(fact, Ends):
+            in_children.include(fact.child_usage)
+            begun.pop(fact.child_run, None)
+        elif fact.child_run:
+            begun[fact.child_run] = fact
+    for started in begun.values():
+        charges, _ = await charged_in_child(store, started, codec)
+        records += [charge.record for charge in charges]
+    return Usage.of(records) + in_children
+
+
+async def charged_in_child(
+    store: RunStore, started: Fact, codec: PayloadCodec | None
+) -> tuple[Sequence[ChargeOnRecord], Sequence[AgentCharges]]:
+    """Return the charges and agent calls in a child run since the fact that says that it began."""
+    try:
+        recorded, _ = await read_to_go_on(store, started.child_run, codec, running_too=True)
+    except RunNotFound:  # the process died before the run had begun
+        return (), ()
+    charges = [one for one in recorded.charges() if one.begins.timestamp >= started.timestamp]
+    return charges, recorded.agent_calls(charges)
 
 
 async def release(store: RunStore, run_id: str) -> None:

@@ -32,8 +32,8 @@ from fastroai.errors import (
     StepExecutionError,
 )
 from fastroai.functions import Function, call_records, parallel
-from fastroai.functions.call_records import kept_records
 from fastroai.functions.errors import CompileError, PostconditionFailed, PreconditionFailed
+from fastroai.functions.kept_calls import kept_records
 from fastroai.testing import Fault, ModelServer, Reply, ToolCall
 from fastroai.usage import Quote
 

@@ -13,8 +13,8 @@ from support.typed_functions import Sentiment, listed_costs, sentiment
 from fastroai import Budget, budget_scope, flow, infer, opaque
 from fastroai.errors import FastroAIWarning
 from fastroai.functions import configured
-from fastroai.functions.call_records import kept_records
 from fastroai.functions.errors import PostconditionFailed, PreconditionFailed
+from fastroai.functions.kept_calls import kept_records
 from fastroai.store import MemoryRunStore, SQLiteRunStore
 from fastroai.testing import ModelServer, Reply, Usage
 from fastroai.usage import ModelFallback

@@ -12,7 +12,7 @@ from support.typed_functions import Sentiment, sentiment
 
 from fastroai import Pipeline, compute, flow, infer, refine
 from fastroai.errors import StepExecutionError, records_of
-from fastroai.functions.call_records import kept_records
+from fastroai.functions.kept_calls import kept_records
 from fastroai.runtime.facts import StepRetried
 from fastroai.store import MemoryRunStore
 from fastroai.testing import ModelServer, Reply, ServedRequest

@@ -20,13 +20,13 @@ from support.typed_functions import Sentiment, instructions_to, listed_costs, sa
 from fastroai import Budget, CostBudgetExceeded, FastroAgent, infer, usage_of
 from fastroai.errors import ConfigurationError, ContractViolation, TimeBudgetExceeded
 from fastroai.functions import Probabilistic, configured, contract
-from fastroai.functions.call_records import kept_records
 from fastroai.functions.errors import (
     CompileError,
     ParseFailure,
     PostconditionFailed,
     PreconditionFailed,
 )
+from fastroai.functions.kept_calls import kept_records
 from fastroai.records import CallRecord
 from fastroai.testing import Fault, ModelServer, Reply, ToolCall, Usage
 from fastroai.tracing import OpenTelemetryTracer

@@ -11,8 +11,8 @@ from pydantic_ai.models import Model
 from support.typed_functions import instructions_to
 
 from fastroai import contract, infer, opaque
-from fastroai.functions.call_records import kept_records
 from fastroai.functions.errors import ParseFailure, PostconditionFailed
+from fastroai.functions.kept_calls import kept_records
 from fastroai.testing import ModelServer, Reply, ToolCall
 
 CANARIES = ("Ignore all previous", "CANARY-7351", "</data>", "DATA. ")

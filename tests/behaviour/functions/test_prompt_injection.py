@@ -13,8 +13,8 @@ from support.typed_functions import data_for
 
 from fastroai import infer, opaque, refine
 from fastroai.functions import contract
-from fastroai.functions.call_records import kept_records
 from fastroai.functions.errors import ParseFailure, PostconditionFailed
+from fastroai.functions.kept_calls import kept_records
 from fastroai.functions.prompt import DATA_HEADING
 from fastroai.testing import LedgerEntry, ModelServer, Reply
 

@@ -15,13 +15,13 @@ from support.typed_functions import Sentiment, listed_costs, sentiment
 
 from fastroai import Budget, BudgetExceeded, infer
 from fastroai.functions import Probabilistic, configured
-from fastroai.functions.call_records import kept_records
 from fastroai.functions.errors import (
     CompileError,
     ConsensusFailure,
     PostconditionFailed,
     StabilityAssertionError,
 )
+from fastroai.functions.kept_calls import kept_records
 from fastroai.testing import Fault, ModelServer, Reply, ServedRequest
 
 

@@ -15,8 +15,8 @@ from support.typed_functions import (
 
 from fastroai import Budget, CostBudgetExceeded, contract, flow, infer, opaque, refine
 from fastroai.errors import ConfigurationError
-from fastroai.functions.call_records import kept_records
 from fastroai.functions.errors import CompileError, ConvergenceFailure
+from fastroai.functions.kept_calls import kept_records
 from fastroai.testing import ModelServer, Reply, ServedRequest, Usage
 
 

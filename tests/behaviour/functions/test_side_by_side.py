@@ -31,8 +31,8 @@ from fastroai.functions import (
     parallel,
     race,
 )
-from fastroai.functions.call_records import kept_records
 from fastroai.functions.errors import ParallelFailed, ParallelValidationFailed, PostconditionFailed
+from fastroai.functions.kept_calls import kept_records
 from fastroai.records import CallRecord
 from fastroai.store import MemoryRunStore
 from fastroai.testing import ModelServer, Reply, Usage

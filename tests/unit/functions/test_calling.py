@@ -11,8 +11,8 @@ from support.interruptions import RUN, DyingStore, nth
 
 from fastroai import Pipeline, StepContext, step
 from fastroai.errors import RunStoreUnavailable
-from fastroai.functions.call_records import CallDraft, FunctionCall, kept_records
 from fastroai.functions.calling import perform
+from fastroai.functions.kept_calls import CallDraft, FunctionCall, kept_records
 from fastroai.runtime.facts import CallEnded
 from fastroai.steps import PipelineConfig, StepConfig
 from fastroai.steps.config import resolve

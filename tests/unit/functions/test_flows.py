@@ -16,12 +16,12 @@ from support.virtual_time import in_virtual_time
 from fastroai import FastroAgent, Pipeline, StepContext, budget_scope, compute, step
 from fastroai.errors import ConfigurationError, RunStoreUnavailable
 from fastroai.functions import parallel
-from fastroai.functions.call_records import CallDraft, FunctionCall
 from fastroai.functions.calling import perform
 from fastroai.functions.configuring import configured
 from fastroai.functions.declaring.signature import Signature
 from fastroai.functions.errors import CompileError, FlowDiverged
 from fastroai.functions.flow_runs.flows import flow
+from fastroai.functions.kept_calls import CallDraft, FunctionCall
 from fastroai.runtime.facts import CallEnded
 from fastroai.steps import PipelineConfig, StepConfig
 from fastroai.steps.config import resolve

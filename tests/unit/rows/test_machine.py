@@ -62,7 +62,7 @@ def test_each_row_is_asked_unless_its_answer_to_this_question_is_on_record(
     [finish] = decisions
     assert isinstance(finish, RunFinished)
     assert finish.status == "finished"
-    resumption = machine.resumption(())
+    resumption = machine.resumption()
     assert resumption is not None
     counted = resumption.finished + resumption.failed + resumption.new + sum(resumption.changed.values())
     assert (counted, resumption.gone) == (6, 0)

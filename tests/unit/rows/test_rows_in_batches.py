@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from durability.row_worker import rows_for, target
+from httpx import AsyncClient
 from pydantic_ai import RunContext
 from pydantic_ai.capabilities import BatchModelRequests
 from pydantic_ai.models.fallback import FallbackModel
@@ -19,7 +20,7 @@ from support.patience import PATIENCE
 from support.stored_runs import entries_of
 from support.typed_functions import Sentiment, listed_costs, sentiment
 
-from fastroai import Budget, Pipeline, StepContext, flow, step
+from fastroai import Budget, Graph, Pipeline, StepContext, flow, step
 from fastroai.agent import FastroAgent
 from fastroai.errors import ConfigurationError, RunNotFound
 from fastroai.functions import compute, infer
@@ -94,22 +95,21 @@ async def test_an_agent_with_tools_sends_a_batch_for_each_of_its_turns(model_ser
     assert table.cost_usd == listed_costs(model_server) / 2
 
 
-@pytest.mark.parametrize("kind", ["function", "agent"])
 @pytest.mark.slow
 async def test_batches_are_collected_after_the_process_that_sent_them_was_killed(
-    model_server: ModelServer, tmp_path: Path, kind: str
+    model_server: ModelServer, tmp_path: Path
 ) -> None:
     model_server.rule(None, Reply(text="fine", usage=Usage(100, 20)))
     model_server.holds_batches = True
     store = SQLiteRunStore(tmp_path / "rows.db")
     path, url = tmp_path / "rows.db", model_server.openai_url
-    worker = Program(WORKER, kind, path, url, 12, 5, -1, "batch")
+    worker = Program(WORKER, "function", path, url, 12, 5, -1, "batch")
     await in_batches(store, 5, "rows")
     worker.send_signal(signal.SIGKILL)
     assert (await asyncio.to_thread(worker.end))[0] == -9
     model_server.holds_batches = False
-    rows: RowTable[str] = await target(kind, model_server.openai_url).map(
-        rows_for(kind, 12), store=store, run_id="rows", concurrency=5, batch=batches(5)
+    rows: RowTable[str] = await target("function", model_server.openai_url).map(
+        rows_for("function", 12), store=store, run_id="rows", concurrency=5, batch=batches(5)
     )
     assert rows.outputs == ["fine"] * 12
     assert rows.resumed is not None
@@ -148,6 +148,29 @@ async def test_a_run_that_is_let_go_while_it_waits_collects_its_batches_later(
     assert table.usage.request_count == len(model_server.ledger.entries) == 6
     assert table.cost_usd == listed_costs(model_server) / 2
     assert (await RunHistory(store).list())[0].cost_usd == table.cost_usd
+
+
+async def test_a_batch_is_cancelled_with_the_last_run_that_waits_for_it(model_server: ModelServer) -> None:
+    model_server.rule(None, sentiment())
+    model_server.holds_batches = True
+    classify, store, shared = classifier(model_server), MemoryRunStore(), batches(2)
+    going = {
+        run: asyncio.create_task(classify.map([run], batch=shared, store=store, run_id=run))
+        for run in ("one", "two")
+    }
+    for run in going:
+        await in_batches(store, 1, run)
+    [batch] = {entry.batch for entry in model_server.ledger.entries}
+    states: list[str] = []
+    for run, task in going.items():
+        await RunHistory(store).cancel(run)
+        table = await task
+        assert (table.status, len(table)) == ("cancelled", 0)
+        assert table.usage.uncertain_usd > 0  # the provider may have answered before
+        async with AsyncClient() as client:
+            states.append((await client.get(f"{model_server.openai_url}/batches/{batch}")).json()["status"])
+    assert states == ["in_progress", "completed"]
+    assert {run.cost_complete for run in await RunHistory(store).list()} == {False}
 
 
 async def test_rows_that_fail_in_a_batch_or_never_run_are_lines_of_the_table(
@@ -247,6 +270,43 @@ async def test_a_run_with_its_rows_on_record_holds_no_process_while_batches_run(
     assert outcome.cost_usd == listed_costs(model_server) / 2
     again = await classify.row_runs.table("r", store=store)
     assert (again.records, again.usage) == (outcome.records, outcome.usage)
+
+
+@pytest.mark.parametrize("kind", ["pipeline", "graph", "flow"])
+async def test_rows_that_are_runs_hold_no_process_either_while_their_agents_wait_for_batches(
+    model_server: ModelServer, kind: str
+) -> None:
+    model_server.rule(None, Reply(text="fine"))
+    model_server.holds_batches = True
+    agent = FastroAgent(
+        model_server.model("openai:gpt-5-mini"), name="agent", capabilities=[batches(2)], max_tokens=100
+    )
+
+    @step
+    async def asks(ctx: StepContext[Any]) -> str:
+        return (await ctx.run(agent, ctx.get_input("text"))).output
+
+    @flow
+    async def asked(text: str) -> str:
+        return (await agent.run(text)).output
+
+    doors: dict[str, Any] = {
+        "pipeline": Pipeline("p", {"asks": asks}),
+        "graph": Graph("g", nodes={"asks": asks}, terminals=["asks"]),
+        "flow": asked,
+    }
+    door, store = doors[kind], MemoryRunStore()
+    rows = [{"text": f"text {number}"} for number in range(3)]
+    table = await door.map(rows, store=store, run_id="r", record_rows=True, concurrency=3)
+    assert (table.status, table.reason_code, len(table.waiting)) == ("paused", "rows_waiting", 3)
+    assert (await woken(door, store))["r"].status == "paused"
+    model_server.holds_batches = False
+    outcome = table
+    while outcome.status == "paused":
+        outcome = (await woken(door, store))["r"]
+    assert outcome.outputs == ["fine"] * 3
+    assert len(model_server.ledger.entries) == outcome.usage.request_count == 3
+    assert outcome.cost_usd == listed_costs(model_server) / 2
 
 
 async def woken(door: Any, store: Any) -> Any:
