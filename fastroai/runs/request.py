@@ -32,9 +32,12 @@ from fastroai.usage.limits import Limits, together
 DepsT = TypeVar("DepsT", default=Any)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RunRequest(Generic[DepsT]):
-    """The arguments of a run, from `execute`, `stream`, `resume` or `fork`."""
+    """The arguments of a run, from `execute`, `stream`, `resume` or `fork`.
+
+    Nobody changes them. Not frozen, because that takes longer to make.
+    """
 
     inputs: Mapping[str, Any] | None = None
     deps: DepsT | None = None
