@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AbstractContextManager, AsyncExitStack
 from dataclasses import dataclass
 from decimal import Decimal
 from threading import Lock
@@ -64,16 +64,31 @@ class OpenRun:
         return self.log.run
 
 
-class LiveRun:
-    """A run of this process, from the request for it to its end. Signals may come before it is open."""
+class LiveRun(AbstractContextManager["LiveRun"]):
+    """A run of this process, from the request for it to its end. Signals may come before it is open.
 
-    def __init__(self, scope: Scope) -> None:
-        self.scope = scope
+    It is a context: `live`, the live runs by id, has it from the beginning to the end.
+    """
+
+    def __init__(self, scope: Scope, live: dict[str, list[LiveRun]]) -> None:
+        self.scope, self._live = scope, live
         self._lock = Lock()
         self._runner: Performer[Any] | None = None
         self._early: Sequence[Signal] = ()
         self._log: Log | None = None
         """The log whose signals this run takes."""
+
+    def __enter__(self) -> LiveRun:
+        self._live.setdefault(self.scope.run_id, []).append(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+        run_id = self.scope.run_id
+        live = self._live[run_id]
+        live.remove(self)
+        if not live:
+            del self._live[run_id]
 
     def listen(self, log: Log, *, is_step: bool) -> None:
         """Take the signals of the outermost run, if this is the outermost, or a step of a run that does.
@@ -107,7 +122,7 @@ class LiveRun:
         for signal in self._early:
             log.heed(signal)
 
-    def end(self) -> None:
+    def _end(self) -> None:
         """Take no more signals, and forget the runner, so that results do not keep it in memory."""
         with self._lock:
             self._runner = None
@@ -172,8 +187,8 @@ class Execution:
         if request.opening is not None:
             scope.log = None  # forget the log of the run around: this run gets its own
         await stack.enter_async_context(scope)
-        live = self._appear(scope)  # before the next await, so that the caller can cancel at once
-        stack.callback(self._forget, live)
+        # Before the next await, so that the caller can pause or cancel at once.
+        live = stack.enter_context(LiveRun(scope, self._live))
         seconds = in_seconds(first_given(self._config.total_timeout, default=None))
         await entered(stack, scope, self._kind, seconds)
         inputs = await check_inputs(self._accepts, dict(request.inputs or {}), scope)
@@ -268,20 +283,6 @@ class Execution:
             ended = how_it_ended(error)
             ended.part, ended.resume_at = runner.scope.part, runner.resume_at
             await _tell_end(runner, ended)
-
-    def _appear(self, scope: Scope) -> LiveRun:
-        """Let `pause` and `cancel` find a run of this process, until `_forget`."""
-        run = LiveRun(scope)
-        self._live.setdefault(scope.run_id, []).append(run)
-        return run
-
-    def _forget(self, run: LiveRun) -> None:
-        run.end()
-        run_id = run.scope.run_id
-        live = self._live[run_id]
-        live.remove(run)
-        if not live:
-            del self._live[run_id]
 
 
 def join_record(config: PipelineConfig, around: Log, scope: Scope) -> None:
