@@ -28,7 +28,7 @@ class Plan:
     missing: Mapping[str, int]
     """For every step, the number of its dependencies."""
     first: tuple[tuple[str, str, None], ...]
-    """The steps that need no other, each with the cause of its start, and `None` for the last that it needed."""
+    """The steps that need no other, each with the cause of its start, and no step that it needed last."""
     order: tuple[str, ...]
     """Ids of all steps, each after its dependencies."""
     output_step: str
