@@ -52,7 +52,9 @@ class OnRecord:
 
 def value_of(held: T | OnRecord) -> T:
     """Return a value, decoded if it is on record. Raises `RunCorrupt`."""
-    return held.value if isinstance(held, OnRecord) else held
+    if isinstance(held, OnRecord):
+        return held.value  # type: ignore[no-any-return]
+    return held
 
 
 def values_of(held: dict[str, object]) -> Mapping[str, object]:

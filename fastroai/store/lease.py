@@ -61,7 +61,7 @@ class LeaseTerms:
         """
         until = now + timedelta(seconds=self.seconds)
         days = {*header.later_days, utc_day(now), utc_day(until)} - {utc_day(header.started_at)}
-        leased = {
+        leased: dict[str, Any] = {
             "lease_until": until,
             "steady_until": began + self.seconds,
             "updated_at": now,
