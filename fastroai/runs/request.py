@@ -76,7 +76,7 @@ class RunRequest(Generic[DepsT]):
 
     def heard_by(self, listener: Listener | None) -> RunRequest[DepsT]:
         """Return the request with another listener to its events, beside the one that it has."""
-        return replace(self, listener=both(self.listener, listener))
+        return self if listener is None else replace(self, listener=both(self.listener, listener))
 
     def tracer_of(self, parent: Scope | None) -> Tracer | None:
         """Return the tracer of the request, else that of the run around."""
