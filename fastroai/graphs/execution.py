@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import AsyncExitStack
 from typing import Any
 
 from pydantic import JsonValue
@@ -53,7 +54,8 @@ class GraphExecution:
         run: GraphRun | None = None
         finish: RunFinished | None = None
         try:
-            async with execution.opened(request, scope, definition) as opened:
+            async with AsyncExitStack() as stack:
+                opened = await execution.open(stack, request, scope, definition)
                 run = GraphRun(self._setup, opened, request)
                 finish = await execution.perform(opened, run.runner, run.decisions)
                 if finish.raised is not None:

@@ -15,7 +15,7 @@ from fastroai.graphs.machine.branch_times import BranchTimes
 from fastroai.graphs.machine.branches import Branch, Forked, Joined
 from fastroai.graphs.machine.likely_mistakes import warn_of_overwritten, warn_of_unevaluated
 from fastroai.graphs.machine.machine import GraphMachine
-from fastroai.graphs.machine.outputs import VisitData
+from fastroai.graphs.machine.outputs import data_of_visit
 from fastroai.graphs.machine.routing import Choice, Unevaluated
 from fastroai.graphs.machine.writes import writes_of
 from fastroai.graphs.setup import GraphSetup
@@ -85,7 +85,7 @@ class GraphWork:
             performed = run_step(
                 setup.nodes[node].step,
                 scoped=begun,
-                data=VisitData(self._data, setup.plan, branch, begun, visit),
+                data=data_of_visit(self._data, setup.plan, branch, begun, visit),
                 deps=self._deps,
                 config=setup.configs[node],
                 contract=setup.contracts.get(node),
@@ -115,7 +115,7 @@ class GraphWork:
         decided = run_step(
             DecideStep(setup.decider, setup, visit.node, machine.output_of(visit)),
             scoped=begun,
-            data=VisitData(self._data, setup.plan, branch, begun, None),
+            data=data_of_visit(self._data, setup.plan, branch, begun, None),
             deps=self._deps,
             config=setup.configs[started.step_id],
             used=used,

@@ -37,12 +37,8 @@ class PipelineMachine:
         self._begin()
 
     def _begin(self) -> None:
-        self._missing = {step_id: len(befores) for step_id, befores in self.plan.dependencies.items()}
-        self._ready: deque[tuple[str, str, str | None]] = deque(
-            (step_id, "it needs no other step", None)
-            for step_id, missing in self._missing.items()
-            if not missing
-        )
+        self._missing = dict(self.plan.missing)
+        self._ready: deque[tuple[str, str, str | None]] = deque(self.plan.first)
         """Steps that wait for a place, each with the cause of its start and the step that it needed last."""
         self.running: dict[str, facts.StepStarted] = {}
         """Steps that have started and not ended, in the order in which they started."""

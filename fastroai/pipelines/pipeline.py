@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic
@@ -335,7 +336,8 @@ class Pipeline(
         scope = scope or execution.scope(request)
         run: PipelineRun | None = None
         try:
-            async with execution.opened(request, scope, self.definition) as opened:
+            async with AsyncExitStack() as stack:
+                opened = await execution.open(stack, request, scope, self.definition)
                 run = PipelineRun(setup, opened, request)
                 finish = await execution.perform(opened, run.runner, run.decisions)
                 if finish.raised is not None:
@@ -348,5 +350,5 @@ class Pipeline(
                     error.step_outputs, error.run_id = run.outputs, scope.run_id
             raise
         opened.halt_around(finish)
-        self._past_runs.add(scope.spent())
+        self._past_runs.add(scope.known_spending.usage)
         return run

@@ -25,6 +25,10 @@ class Plan:
     """For every step, the steps that depend on it directly."""
     causes: Mapping[str, str]
     """For every step, the cause of the start of those that needed it last."""
+    missing: Mapping[str, int]
+    """For every step, the number of its dependencies."""
+    first: tuple[tuple[str, str, None], ...]
+    """The steps that need no other, each with the cause of its start, and no step that it needed last."""
     order: tuple[str, ...]
     """Ids of all steps, each after its dependencies."""
     output_step: str
@@ -91,6 +95,10 @@ def build_plan(
         dependencies=needs,
         dependents={step_id: tuple(after) for step_id, after in dependents.items()},
         causes={step_id: f"{step_id!r} was the last that it needed" for step_id in steps},
+        missing={step_id: len(befores) for step_id, befores in needs.items()},
+        first=tuple(
+            (step_id, "it needs no other step", None) for step_id, befores in needs.items() if not befores
+        ),
         order=order,
         output_step=output_step or terminal[0],
         ancestry=Ancestry(needs),

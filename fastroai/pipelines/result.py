@@ -189,9 +189,9 @@ def routes_of(scope: Scope) -> tuple[str, ...]:
     around = "" if scope.parent is None or scope.parent.variant is None else f"{scope.parent.variant}/"
     tried = {route.variant for route in scope.routes}
     earlier: dict[str, str] = {}
-    for variant in {one.variant: None for one in scope.spending.records if one.variant is not None}:
-        path = around
-        if variant.startswith(around) and variant not in tried:
+    for charge in scope.known_spending.charges:
+        path, variant = around, charge.record.variant
+        if variant is not None and variant.startswith(around) and variant not in tried:
             for name in variant.removeprefix(around).split("/"):
                 path += name
                 if path not in tried:

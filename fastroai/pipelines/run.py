@@ -83,12 +83,12 @@ class PipelineRun:
         """Return the result of a run that was not stopped by a failure."""
         setup, runner, scope, outputs = self._setup, self.runner, self._opened.scope, self.outputs
         plan, units = setup.plan, runner.units
-        decoded = outputs.decoded if isinstance(outputs, ValuesOnRecord) else outputs
-        stopping = _first_incomplete(decoded, plan.dependencies)
-        output = None if stopping is not None else outputs.get(plan.output_step)
-        state = stopping if stopping is not None else output
         finish = runner.finish
         assert finish is not None
+        # An incomplete conversation keeps a run from finishing.
+        stopping = None if finish.status == "finished" else _first_incomplete(outputs, plan.dependencies)
+        output = None if stopping is not None else outputs.get(plan.output_step)
+        state = stopping if stopping is not None else output
         errors = {
             step: unit.error
             for (step, _), unit in units.open.items()
@@ -128,8 +128,9 @@ def _first_incomplete(
     outputs: Mapping[str, object], order: Mapping[str, object]
 ) -> ConversationState[Any] | None:
     """Return the first incomplete conversation, in declaration order of the steps."""
+    decoded = outputs.decoded if isinstance(outputs, ValuesOnRecord) else outputs
     for step_id in order:
-        output = outputs.get(step_id)
+        output = decoded.get(step_id)
         if isinstance(output, ConversationState) and output.is_incomplete:
             return output
     return None

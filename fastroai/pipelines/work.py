@@ -89,5 +89,5 @@ class PipelineWork:
         if self._run is None or not isinstance(fact, StepFinished):
             return None
         step_id, codec = fact.step_id, self._run.codec
-        nested = isinstance(self._steps[step_id], NestedStep)
+        nested = fact.conversation == "incomplete" and isinstance(self._steps[step_id], NestedStep)
         return stored_finish(fact, self._data.run.declared.get(step_id), codec, nested=nested)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -86,7 +86,8 @@ class RowRun(Generic[T]):
         runner: RowRunner | None = None
         file = None if options.write_to is None else RowFile(options.write_to, target)
         try:
-            async with execution.opened(request, scope, self._definition) as opened:
+            async with AsyncExitStack() as stack:
+                opened = await execution.open(stack, request, scope, self._definition)
                 if opening is not None and opened.kept is not None:
                     machine.handle(opened.kept.recorded.resumptions[-1][1])
                     for counting in filter(None, (scope, options.around)):

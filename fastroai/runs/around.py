@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from time import perf_counter
+from types import TracebackType
 from typing import Final
 
 import anyio
 
 from fastroai.errors import BudgetExceeded, FastroAIError, StepExecutionError, TimeLimitExceeded
+from fastroai.records import RunKind
 from fastroai.runtime import Clock, Scope, classify
 from fastroai.runtime.concurrency.tasks import to_its_end
 from fastroai.runtime.facts import FailureFacts, ReasonCode, RunFinished
@@ -20,7 +21,7 @@ from fastroai.runtime.spans import span_of
 from fastroai.steps.durability import failure_facts
 from fastroai.store.record.log import Log
 from fastroai.store.record.runs import DurableRun
-from fastroai.tracing import AttributeValue
+from fastroai.tracing import attributes
 
 LAST_WORDS: Final = 5.0
 """Seconds that a failed or cancelled run may take to put its end on record."""
@@ -28,49 +29,48 @@ LAST_WORDS: Final = 5.0
 logger = logging.getLogger("fastroai.runs")
 
 
-async def entered(
-    stack: AsyncExitStack,
-    scope: Scope,
-    *,
-    span: str,
-    described: Mapping[str, AttributeValue],
-    seconds: float | None,
-) -> None:
-    """Open the span of a run, described by these attributes, and start its clock, until `stack` ends.
+async def entered(stack: AsyncExitStack, scope: Scope, kind: RunKind, seconds: float | None) -> None:
+    """Open the span of a run, and start its clock, until `stack` ends.
 
     If the run is inside of a step, the clock of the attempt at that step stands still meanwhile.
     """
     if scope.parent is not None:
         stack.enter_context(scope.time.nesting())
     if (tracer := scope.tracer) is not None:
+        described = attributes.run_attributes(kind, name=scope.name, run_id=scope.run_id)
+        described |= attributes.label_attributes(*scope.bounds.labels)
+        span = attributes.run_span(kind, scope.name)
         await stack.enter_async_context(span_of(scope, tracer, span, described))
     if seconds is not None:
         clock = Clock(seconds, f"{scope.kind} {scope.name!r}")
         await stack.enter_async_context(scope.time.bounded(clock))
 
 
-@asynccontextmanager
-async def ended_on_record(log: Log, began: float) -> AsyncGenerator[None]:
-    """Make sure that the log says how the run of `log.scope` ended, in whichever way it ends.
+class EndOnRecord(AbstractAsyncContextManager[object]):
+    """Makes sure that the log says how the run of `log.scope` ended, in whichever way it ends."""
 
-    `began` is the start of the run, as a value of `perf_counter`.
-    """
-    try:
+    def __init__(self, log: Log, began: float) -> None:
+        """`began` is the start of the run, as a value of `perf_counter`."""
+        self._log, self._began = log, began
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         try:
-            yield
-        finally:
-            await log.scope.end_inside()  # streams that were left open end with the run
-    except BaseException as error:
-        over = (clock.exceeded() for clock in log.scope.clocks if clock.ran_out)
-        ended = _last_fact(log, next(over, error), began)
-        if log.run is None:
-            log.end(ended)
+            await self._log.scope.end_inside()  # streams that were left open end with the run
+        except BaseException as error:
+            await self._failed(error)
+            raise
+        if exc is None:
+            await self._succeeded()
         else:
-            # Shielded, because a cancelled anyio scope interrupts every await, again and again.
-            with anyio.CancelScope(shield=True):
-                await _end(log.run, log, ended, error)
-        raise
-    else:
+            await self._failed(exc)
+
+    async def _succeeded(self) -> None:
+        log = self._log
         ended = log.finished or RunFinished(status="finished", reason_code="completed", part=log.scope.part)
         if log.run is None:
             log.end(ended)
@@ -78,6 +78,17 @@ async def ended_on_record(log: Log, began: float) -> AsyncGenerator[None]:
             await log.run.let_go(log.scope.spent())
         else:
             await log.run.end(ended, log.scope.spent())
+
+    async def _failed(self, error: BaseException) -> None:
+        log = self._log
+        over = (clock.exceeded() for clock in log.scope.clocks if clock.ran_out)
+        ended = _last_fact(log, next(over, error), self._began)
+        if log.run is None:
+            log.end(ended)
+        else:
+            # Shielded, because a cancelled anyio scope interrupts every await, again and again.
+            with anyio.CancelScope(shield=True):
+                await _end(log.run, log, ended, error)
 
 
 async def _end(run: DurableRun, log: Log, ended: RunFinished, error: BaseException) -> None:

@@ -7,7 +7,7 @@ type is raised before the run begins again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import JsonValue
 
@@ -17,6 +17,8 @@ from fastroai.steps.durability import stored_output
 from fastroai.store.record.definitions import needs_of, steps_in
 from fastroai.store.record.memo import Memo
 from fastroai.store.record.payloads import PayloadCodec
+
+T = TypeVar("T")
 
 
 class OnRecord:
@@ -28,7 +30,7 @@ class OnRecord:
         """Hold `read`, which decodes what is stored. Its errors are raised where the value is read."""
         self._read: Callable[..., object] | None = read
         self._stored = stored
-        self._value: object = None
+        self._value: Any = None
 
     def __deepcopy__(self, memo: object) -> OnRecord:
         """Return the same reference: the state of a machine is copied without the values in it."""
@@ -40,7 +42,7 @@ class OnRecord:
         return self._read is None
 
     @property
-    def value(self) -> object:
+    def value(self) -> Any:
         """The decoded value. Raises `RunCorrupt` if it cannot be decoded, or is not of the declared type."""
         if (read := self._read) is not None:  # another thread may read the value at the same time
             self._value = read(*self._stored)
@@ -48,9 +50,11 @@ class OnRecord:
         return self._value
 
 
-def value_of(held: object) -> object:
+def value_of(held: T | OnRecord) -> T:
     """Return a value, decoded if it is on record. Raises `RunCorrupt`."""
-    return held.value if type(held) is OnRecord else held
+    if isinstance(held, OnRecord):
+        return held.value  # type: ignore[no-any-return]
+    return held
 
 
 def values_of(held: dict[str, object]) -> Mapping[str, object]:

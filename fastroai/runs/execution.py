@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, AsyncExitStack
 from dataclasses import dataclass
 from decimal import Decimal
 from threading import Lock
@@ -17,7 +17,7 @@ from fastroai.errors import BudgetExceeded, ConfigurationError, ContractViolatio
 from fastroai.human.asking import Halted
 from fastroai.human.sinks import tell_people
 from fastroai.records import RunKind, first_given, in_seconds
-from fastroai.runs.around import ended_on_record, entered, failure_of_run, how_it_ended
+from fastroai.runs.around import EndOnRecord, entered, failure_of_run, how_it_ended
 from fastroai.runs.inputs import check_inputs, checked_inputs
 from fastroai.runs.progress.progress import RunProgress, what_counts
 from fastroai.runs.quoting import Estimate, reserved, usd_to_set_aside
@@ -32,7 +32,6 @@ from fastroai.steps.hooks import RunHooks
 from fastroai.store.record.log import Log, log_of
 from fastroai.store.record.runs import DurableRun
 from fastroai.store.signals import Signal, heeding_signals
-from fastroai.tracing import attributes
 from fastroai.usage import Quote
 from fastroai.usage.limits import NO_LIMITS, Limits
 
@@ -65,16 +64,31 @@ class OpenRun:
         return self.log.run
 
 
-class LiveRun:
-    """A run of this process, from the request for it to its end. Signals may come before it is open."""
+class LiveRun(AbstractContextManager["LiveRun"]):
+    """A run of this process, from the request for it to its end. Signals may come before it is open.
 
-    def __init__(self, scope: Scope) -> None:
-        self.scope = scope
+    It is a context: `live`, the live runs by id, has it from the beginning to the end.
+    """
+
+    def __init__(self, scope: Scope, live: dict[str, list[LiveRun]]) -> None:
+        self.scope, self._live = scope, live
         self._lock = Lock()
         self._runner: Performer[Any] | None = None
         self._early: Sequence[Signal] = ()
         self._log: Log | None = None
         """The log whose signals this run takes."""
+
+    def __enter__(self) -> LiveRun:
+        self._live.setdefault(self.scope.run_id, []).append(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+        run_id = self.scope.run_id
+        live = self._live[run_id]
+        live.remove(self)
+        if not live:
+            del self._live[run_id]
 
     def listen(self, log: Log, *, is_step: bool) -> None:
         """Take the signals of the outermost run, if this is the outermost, or a step of a run that does.
@@ -108,7 +122,7 @@ class LiveRun:
         for signal in self._early:
             log.heed(signal)
 
-    def end(self) -> None:
+    def _end(self) -> None:
         """Take no more signals, and forget the runner, so that results do not keep it in memory."""
         with self._lock:
             self._runner = None
@@ -160,41 +174,23 @@ class Execution:
         """Return the scope of a run, under the current one. It is not entered yet."""
         return request.scope(self._kind, self._name, self._config, self._limits, self._hooks)
 
-    @asynccontextmanager
-    async def opened(
-        self, request: RunRequest[Any], scope: Scope, definition: Mapping[str, JsonValue]
-    ) -> AsyncGenerator[OpenRun]:
-        """Open a run in its scope: open the span, start the clock, check the inputs, make the log."""
+    async def open(
+        self,
+        stack: AsyncExitStack,
+        request: RunRequest[Any],
+        scope: Scope,
+        definition: Mapping[str, JsonValue],
+    ) -> OpenRun:
+        """Open a run in its scope, until `stack` ends: span, clock, log. Check the inputs."""
         began = perf_counter()
         aside_usd = None if request.reserve is None else await self._quoted(request)
         if request.opening is not None:
             scope.log = None  # forget the log of the run around: this run gets its own
-        async with scope:
-            live = self._appear(scope)  # before the next await, so that the caller can cancel at once
-            try:
-                async with AsyncExitStack() as stack:
-                    yield await self._open(stack, request, live, definition, aside_usd, began)
-            finally:
-                self._forget(live)
-
-    async def _open(
-        self,
-        stack: AsyncExitStack,
-        request: RunRequest[Any],
-        live: LiveRun,
-        definition: Mapping[str, JsonValue],
-        aside_usd: Decimal | None,
-        began: float,
-    ) -> OpenRun:
-        scope = live.scope
-        await entered(
-            stack,
-            scope,
-            span=attributes.run_span(self._kind, self._name),
-            described=attributes.run_attributes(self._kind, name=self._name, run_id=scope.run_id)
-            | attributes.label_attributes(*scope.bounds.labels),
-            seconds=in_seconds(first_given(self._config.total_timeout, default=None)),
-        )
+        await stack.enter_async_context(scope)
+        # Before the next await, so that the caller can pause or cancel at once.
+        live = stack.enter_context(LiveRun(scope, self._live))
+        seconds = in_seconds(first_given(self._config.total_timeout, default=None))
+        await entered(stack, scope, self._kind, seconds)
         inputs = await check_inputs(self._accepts, dict(request.inputs or {}), scope)
         if aside_usd is not None:
             await stack.enter_async_context(reserved(scope, aside_usd))
@@ -242,7 +238,7 @@ class Execution:
             log.add_sinks("", self._config.sinks)
             # The callback runs after the end of the run is on record, so it is pushed first.
             stack.push_async_callback(tell_people, log, run)
-            await stack.enter_async_context(ended_on_record(log, began))
+            stack.push_async_exit(EndOnRecord(log, began))
             charges = run.recorded.charges()
             scope.restore(charges, run.recorded.agent_calls(charges))
             return log
@@ -252,7 +248,7 @@ class Execution:
                 restore_spending(scope)
             return around
         scope.log = log = Log(scope, records_messages=self._config.record_messages)
-        await stack.enter_async_context(ended_on_record(log, began))
+        stack.push_async_exit(EndOnRecord(log, began))
         log.note(started)
         return log
 
@@ -288,20 +284,6 @@ class Execution:
             ended = how_it_ended(error)
             ended.part, ended.resume_at = runner.scope.part, runner.resume_at
             await _tell_end(runner, ended)
-
-    def _appear(self, scope: Scope) -> LiveRun:
-        """Let `pause` and `cancel` find a run of this process, until `_forget`."""
-        run = LiveRun(scope)
-        self._live.setdefault(scope.run_id, []).append(run)
-        return run
-
-    def _forget(self, run: LiveRun) -> None:
-        run.end()
-        run_id = run.scope.run_id
-        live = self._live[run_id]
-        live.remove(run)
-        if not live:
-            del self._live[run_id]
 
 
 def join_record(config: PipelineConfig, around: Log, scope: Scope) -> None:

@@ -12,7 +12,7 @@ from fastroai.runtime import ContractViolated, Scope
 
 def check_mapping(inputs: object) -> None:
     """Check that inputs are a mapping or `None`. Raises `ConfigurationError`."""
-    if inputs is not None and not isinstance(inputs, Mapping):
+    if inputs is not None and type(inputs) is not dict and not isinstance(inputs, Mapping):
         of_model = ", as inputs.model_dump() gives" if hasattr(inputs, "model_dump") else ""
         raise ConfigurationError("inputs", inputs, f"a mapping of names to values{of_model}")
 

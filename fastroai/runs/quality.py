@@ -16,4 +16,5 @@ _is_degraded: Final = attrgetter("degraded")
 def quality_of(scope: Scope, errors: Collection[object], units: Iterable[BegunUnit]) -> Quality:
     """Return the quality of the run in `scope`, which went on after `errors` and has these units."""
     degraded = bool(errors) or any(map(_is_degraded, units))
-    return "degraded" if degraded or any(record.is_doubtful for record in scope.spending.records) else "clean"
+    charges = scope.known_spending.charges
+    return "degraded" if degraded or any(charge.record.is_doubtful for charge in charges) else "clean"

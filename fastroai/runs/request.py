@@ -32,9 +32,12 @@ from fastroai.usage.limits import Limits, together
 DepsT = TypeVar("DepsT", default=Any)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RunRequest(Generic[DepsT]):
-    """The arguments of a run, from `execute`, `stream`, `resume` or `fork`."""
+    """The arguments of a run, from `execute`, `stream`, `resume` or `fork`.
+
+    Nobody changes them. Not frozen, because that takes longer to make.
+    """
 
     inputs: Mapping[str, Any] | None = None
     deps: DepsT | None = None
@@ -73,7 +76,7 @@ class RunRequest(Generic[DepsT]):
 
     def heard_by(self, listener: Listener | None) -> RunRequest[DepsT]:
         """Return the request with another listener to its events, beside the one that it has."""
-        return replace(self, listener=both(self.listener, listener))
+        return self if listener is None else replace(self, listener=both(self.listener, listener))
 
     def tracer_of(self, parent: Scope | None) -> Tracer | None:
         """Return the tracer of the request, else that of the run around."""

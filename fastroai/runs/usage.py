@@ -80,8 +80,9 @@ class RunUsage(SumsOfUsage):
     def __init__(self, scope: Scope) -> None:
         """Read the usage from the scope of a run that has ended."""
         with scope.tree.lock:
-            self._usage, self._records = scope.spending.usage.copy(), tuple(scope.spending.records)
-            self._agent_calls = scope.spending.agent_calls
+            spending = scope.known_spending
+            self._usage, self._records = spending.usage.copy(), tuple(spending.records)
+            self._agent_calls = spending.agent_calls
             self._tried = tuple(route.variant for route in scope.routes)
         self._span = scope.span
 

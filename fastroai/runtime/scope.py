@@ -72,6 +72,8 @@ class Scoped(Protocol):
         ...
 
 
+_NOTHING_SPENT: Final = Spending()
+
 _current: Final[ContextVar[Scoped | None]] = ContextVar("fastroai_scope", default=None)
 
 
@@ -249,8 +251,11 @@ class Scope:
         is_counted = kind in RUNS or bool(key)
         if is_counted:  # a key, not an order: which tool calls run first differs from process to process
             calls = current_tool_calls.get()
-            around = calls.key_of_runs if kind in RUNS else calls.key
-            self.key = ".".join(filter(None, (around, key)))
+            if calls is _NO_CALLS:
+                self.key = key
+            else:
+                around = calls.key_of_runs if kind in RUNS else calls.key
+                self.key = ".".join(filter(None, (around, key)))
         self.ordinal: int = ordinal or (
             parent.count_inside(name, self.key) if parent is not None and is_counted else 1
         )
@@ -428,10 +433,15 @@ class Scope:
         """Whether anything may have been spent here or below. Closed scopes do not change."""
         return self._spending is not None
 
+    @property
+    def known_spending(self) -> Spending:
+        """The spending here and below, only to be read: that of a scope that spends nothing is shared."""
+        return _NOTHING_SPENT if self._spending is None else self._spending
+
     def spent(self) -> Usage:
         """Return a consistent snapshot of the usage so far."""
         with self.tree.lock:
-            return Usage() if self._spending is None else self._spending.usage.copy()
+            return self.known_spending.usage.copy()
 
     def charge(self, record: RequestRecord) -> Charge:
         """Count spending here and in every ancestor.
@@ -567,7 +577,8 @@ class Scope:
         if run._part is None:
             outer = run if run.log is None else run.log.scope
             # The same as in a part read from a log, which has only places: routers have no place there.
-            run._part = Part(run.run_id, outer.name, (outer.name,)).inside(run.place_within(outer))
+            place = "" if outer is run else run.place_within(outer)
+            run._part = Part(run.run_id, outer.name, (outer.name,)).inside(place)
         return run._part
 
     # --- life ---

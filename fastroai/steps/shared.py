@@ -31,11 +31,13 @@ class Shared(ChainMap[str, Any]):
 
         Raises `ConfigurationError` for anything else.
         """
+        if values is None:
+            return cls()
         if isinstance(values, Shared):
             return values
-        if values is not None and not isinstance(values, MutableMapping):
+        if not isinstance(values, MutableMapping):
             raise ConfigurationError("context", values, "a mutable mapping of names to what steps share")
-        return cls() if values is None else cls(values)
+        return cls(values)
 
     def typed(self, key: str, value_type: type[T]) -> T:
         """Return the value under a key, which must be of this type.

@@ -54,20 +54,20 @@ class LeaseTerms:
         if not 0 < self.seconds <= _LONGEST:
             raise ConfigurationError("lease", self.seconds, f"seconds, above 0 and at most {_LONGEST:,}")
 
-    def lease(self, header: RunHeader, now: datetime, began: float) -> RunHeader:
-        """Return the header of a run that a process has from now on.
+    def lease(self, header: RunHeader, now: datetime, began: float, **changes: Any) -> RunHeader:
+        """Return the header of a run that a process has from now on, with changes of other fields or these.
 
         `now` is by the clock of the store. `began` is by the steady clock, before the store was asked.
         """
         until = now + timedelta(seconds=self.seconds)
         days = {*header.later_days, utc_day(now), utc_day(until)} - {utc_day(header.started_at)}
-        return replace(
-            header,
-            lease_until=until,
-            steady_until=began + self.seconds,
-            updated_at=now,
-            later_days=tuple(sorted(days)),
-        )
+        leased: dict[str, Any] = {
+            "lease_until": until,
+            "steady_until": began + self.seconds,
+            "updated_at": now,
+            "later_days": tuple(sorted(days)),
+        }
+        return replace(header, **(leased | changes))
 
 
 DEFAULT_TERMS: Final = LeaseTerms()
@@ -135,10 +135,10 @@ class Lease:
         if (held := self._held(found)) is None:
             logger.warning("run %r: %s; its end is only in its log", self._run_id, _why_lost(found))
             return
-        header = replace(self.terms.lease(held, found.now, began), **changes)
-        header = replace(header, due_at=first_due(header.due_at, held.due_at))
-        if header.lease_until is None:
-            header = replace(header, steady_until=None)
+        changes["due_at"] = first_due(changes.get("due_at"), held.due_at)
+        if "lease_until" in changes and changes["lease_until"] is None:
+            changes["steady_until"] = None
+        header = self.terms.lease(held, found.now, began, **changes)
         await add_to_index(self.store, header, before=held)
         await replace_header(self.store, header, found.revision)
         await leave_index(self.store, held, header)
@@ -209,7 +209,7 @@ class Lease:
                     raise RunTakenOver(self._run_id)
                 known, moment = (held, found.revision), Moment(found.now, began)
             before, revision = known
-            header = self.terms.lease(replace(before, **self.progress()), moment.now, moment.steady)
+            header = self.terms.lease(before, moment.now, moment.steady, **self.progress())
             is_new_day = header.later_days != before.later_days
             if is_new_day:
                 await add_to_index(self.store, header, before=before)

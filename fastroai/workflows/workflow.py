@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Never
@@ -255,7 +256,8 @@ class BoundWorkflow(FrontDoor[Any, Mapping[str, Any], WorkflowResult]):
         run: WorkflowRun | None = None
         finish: RunFinished | None = None
         try:
-            async with execution.opened(request, scope, self.definition) as opened:
+            async with AsyncExitStack() as stack:
+                opened = await execution.open(stack, request, scope, self.definition)
                 run = WorkflowRun(self._setup, opened, request)
                 finish = await execution.perform(opened, run.runner, run.decisions)
                 if finish.raised is not None:

@@ -15,6 +15,7 @@ from asyncio import AbstractEventLoop
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from pydantic_ai import RunContext
@@ -128,8 +129,11 @@ class Metered(AbstractCapability[Any]):
         self.past_requests = PastRequests()
         self.unanswered = Unanswered()
         self._metered: tuple[_Known, ...] = ()
-        self.models = ModelCache()
+
+    @cached_property
+    def models(self) -> ModelCache:
         """The models that were built by name, for the agent of this meter and for budgets over its runs."""
+        return ModelCache()
 
     def get_ordering(self) -> CapabilityOrdering:
         """Come before the hooks of other capabilities, which may make requests."""

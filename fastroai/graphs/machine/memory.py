@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Generic, cast
+from typing import Any, Final, Generic
 
 from typing_extensions import TypeVar
 
@@ -28,7 +28,7 @@ class Written(Generic[ValueT]):
     @property
     def value(self) -> ValueT:
         """The value. Raises `RunCorrupt` if it is on record and cannot be decoded."""
-        return cast(ValueT, value_of(self.held))
+        return value_of(self.held)
 
 
 _CLEARED: Final[Written] = Written(None, "", -1)

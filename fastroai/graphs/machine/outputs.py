@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Collection, Mapping
-from functools import cached_property
 
 from fastroai.errors import MissingDependencyError, nearest_hint
 from fastroai.graphs.machine.branches import Branch
@@ -16,27 +15,16 @@ from fastroai.steps.outputs import Outputs
 from fastroai.steps.visits import NodeVisit
 
 
-class VisitData(StepData):
-    """The data that one visit to a node can read. It is made on first access: most nodes read little."""
+def data_of_visit(
+    run: RunData, plan: GraphPlan, branch: Branch, step: Scoped, visit: NodeVisit | None
+) -> StepData:
+    """Return what one visit to a node can read: values in the memory of its branch, and outputs in its past.
 
-    def __init__(
-        self, run: RunData, plan: GraphPlan, branch: Branch, step: Scoped, visit: NodeVisit | None
-    ) -> None:
-        """`visit` is `None` for the decision after a visit."""
-        self.run, self.visit, self.reader = run, visit, None
-        self._plan, self._branch, self._step = plan, branch, step
-
-    @cached_property
-    def inputs(self) -> Mapping[str, object]:  # type: ignore[override]  # nobody writes here
-        """The values in the memory of the branch that the node may read."""
-        branch = self._branch
-        return Copies(branch.memory, self._step, self._plan.reads.get(branch.node))
-
-    @cached_property
-    def outputs(self) -> Outputs:  # type: ignore[override]
-        """The outputs in the past of the branch."""
-        branch = self._branch
-        return NodeOutputs(self._plan.edges.keys(), branch.sources, Copies(branch.outputs, self._step))
+    `visit` is `None` for the decision after a visit.
+    """
+    inputs = Copies(branch.memory, step, plan.reads.get(branch.node))
+    outputs = NodeOutputs(plan.edges, branch.sources, Copies(branch.outputs, step))
+    return StepData(run, inputs, outputs, visit)
 
 
 class NodeOutputs(Outputs):
@@ -64,15 +52,16 @@ class NodeOutputs(Outputs):
 
     def get(self, reader: str, step_id: str) -> object:
         """Return the latest output of a node. Raises `MissingDependencyError`."""
-        if step_id in self.values:
+        try:
             return self.values[step_id]
-        if step_id not in self._nodes:
-            known, hint = ", ".join(map(repr, self._nodes)), nearest_hint(step_id, self._nodes)
-            raise MissingDependencyError(
-                reader, step_id, f"the graph has no such node; it has {known}.{hint}"
+        except KeyError:
+            reason = (
+                "it has no output on the way to here; use ctx.get_dependency_or_none where that can happen"
             )
-        reason = "it has no output on the way to here; use ctx.get_dependency_or_none where that can happen"
-        raise MissingDependencyError(reader, step_id, reason)
+            if step_id not in self._nodes:
+                known, hint = ", ".join(map(repr, self._nodes)), nearest_hint(step_id, self._nodes)
+                reason = f"the graph has no such node; it has {known}.{hint}"
+            raise MissingDependencyError(reader, step_id, reason) from None
 
     def may_have(self, reader: str, step_id: str) -> bool:
         """Return whether the node has an output."""

@@ -28,6 +28,7 @@ from fastroai.store.run_store import RunStore, StoredValues
 
 OnBusy: TypeAlias = Literal["reject", "enqueue", "interrupt"]
 """Behavior of a caller while a process has the run that it wants to go on with."""
+_ON_BUSY: Final = get_args(OnBusy)
 
 LONGEST: Final = 100
 """Largest number of callers that can wait for one run."""
@@ -49,8 +50,8 @@ class WhenBusy:
     seconds: Duration
 
     def __post_init__(self) -> None:
-        if self.do not in get_args(OnBusy):
-            expected = f"one of {', '.join(map(repr, get_args(OnBusy)))}"
+        if self.do not in _ON_BUSY:
+            expected = f"one of {', '.join(map(repr, _ON_BUSY))}"
             raise ConfigurationError("on_busy", self.do, expected)
         check_seconds("busy_timeout", self.seconds, zero=True)
 

@@ -137,13 +137,13 @@ class Endpoints:
         ConfigurationError: naming the URL.
     """
 
-    def __init__(self, given: Mapping[str, Endpoint] | None = None) -> None:
-        if given is not None and not isinstance(given, Mapping):
+    def __init__(self, given: Mapping[str, Endpoint]) -> None:
+        if not isinstance(given, Mapping):
             raise ConfigurationError("endpoints", given, "a mapping from URLs to their Endpoint")
-        described = [_described(url, endpoint) for url, endpoint in (given or {}).items()]
+        described = [_described(url, endpoint) for url, endpoint in given.items()]
         self._described = sorted(described, key=lambda each: -len(each.address.path))
         if len({each.address for each in described}) < len(described):
-            raise ConfigurationError("endpoints", list(given or {}), "each URL once")
+            raise ConfigurationError("endpoints", list(given), "each URL once")
         self._missed: set[_Address] = set()
 
     def at(self, url: str | None) -> Endpoint | None:
@@ -237,6 +237,10 @@ class Endpoints:
                     NearMissWarning,
                 )
                 return
+
+
+NO_ENDPOINTS: Final = Endpoints({})
+"""The endpoints of a calculator that was given none."""
 
 
 _address: Final = lru_cache(maxsize=256)(_Address.of)

@@ -21,7 +21,7 @@ from fastroai.records import Tokens, usd_to_microcents
 from fastroai.usage.money import Amount, whole_number
 from fastroai.usage.prices.advisor import ADVISOR_MODEL, ADVISOR_UNIT, usage_of_advisor
 from fastroai.usage.prices.bought import used_units
-from fastroai.usage.prices.endpoints import Endpoint, Endpoints
+from fastroai.usage.prices.endpoints import NO_ENDPOINTS, Endpoint, Endpoints
 from fastroai.usage.prices.flat_prices import FlatPrices
 from fastroai.usage.prices.hosts import Host
 from fastroai.usage.prices.list_prices import ListedModel, is_local, listed_model
@@ -97,9 +97,9 @@ class CostCalculator:
     ) -> None:
         self._overrides = PricingOverrides(pricing_overrides)
         self._overrides.warn_of_misspelt(pricing_overrides or ())
-        self._endpoints = Endpoints(endpoints)
-        self._warned: set[tuple[str, str]] = set()
-        self._differing: set[tuple[str, str | None]] = set()
+        self._endpoints = NO_ENDPOINTS if endpoints is None else Endpoints(endpoints)
+        self._told: set[tuple[str, str | None]] = set()
+        """What was warned of: models, each with the reason why costs are incomplete, or with its provider."""
         self._found: tuple[DataSnapshot | None, dict[_Served, ServedPrices]] = (None, {})
         """The list prices of genai-prices, and the prices that were found with them."""
 
@@ -464,16 +464,16 @@ class CostCalculator:
         provider, model = provider_and_name(model, provider or None)
         key = f"{provider}:{model}" if provider else model
         reason = cost.why_incomplete(key, override=self._overrides.without_prices(model, provider))
-        if (key, reason) not in self._warned:
-            self._warned.add((key, reason))
+        if (key, reason) not in self._told:
+            self._told.add((key, reason))
             warn_caller(f"some costs are incomplete: {reason}", UnpricedModelWarning)
 
     def note_difference(self, cost: RequestCost, model: str, provider: str | None) -> None:
         """Log that a provider bills other amounts than the prices known here: once for each model."""
         difference = cost.difference_usd
-        if difference is None or abs(difference) <= _ROUNDING or (model, provider) in self._differing:
+        if difference is None or abs(difference) <= _ROUNDING or (model, provider) in self._told:
             return
-        self._differing.add((model, provider))
+        self._told.add((model, provider))
         logger.warning(
             "%s:%s bills $%s for a request that costs $%s by the known prices; the bill is counted",
             provider,
