@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fastroai.cli.text import cost, dollars, local, took
+from fastroai.cli.text import cost, local, took
 from fastroai.plain_text import plain
+from fastroai.records import dollars
 
 if TYPE_CHECKING:
     from fastroai.store.open_questions import Question

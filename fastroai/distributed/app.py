@@ -125,7 +125,7 @@ class Distributed(Client):
             expected = f"a different name: another {door.name!r} is registered"
             raise ConfigurationError("door", door, expected)
         if door.config.codec is not self.codec:
-            expected = f"that of {door.name!r}, so that this process can read its runs: codec=..."
+            expected = f"the codec of {door.name!r}, so that this process can read its runs: codec=..."
             raise ConfigurationError("codec", self.codec, expected)
         self._doors[door.name] = Registered(door, deps_factory)
 
@@ -182,10 +182,10 @@ class Distributed(Client):
         """
         door = self._doors.get(known := pipeline if isinstance(pipeline, str) else pipeline.name)
         if door is None:
-            expected = f"one that is registered: {', '.join(map(repr, self.registered)) or 'none is'}"
+            expected = f"a registered name: {', '.join(map(repr, self.registered)) or 'none is'}"
             raise ConfigurationError("pipeline", known, expected)
         if name in self._schedules:
-            expected = f"a name of its own: there is another schedule {name!r}"
+            expected = f"a different name: another schedule is called {name!r}"
             raise ConfigurationError("name", name, expected)
         check_run_id(_scheduled_id(name, datetime.now(UTC)))
         check_schedule(schedule, cron_timezone)

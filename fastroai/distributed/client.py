@@ -259,7 +259,7 @@ class Client:
             return
         apps = await published_apps(self.store)
         if len(apps) != 1:
-            expected = f"one of {', '.join(apps)}" if apps else "that of the application: no worker has begun"
+            expected = f"one of {', '.join(apps)}" if apps else "a name: no worker has started"
             raise ConfigurationError("name", None, expected)
         self.app = apps[0]
         self._engine = EngineClient(self._engine_url, self.app)

@@ -309,7 +309,7 @@ class Engine:
             ConfigurationError: the process has a worker, or the DBOS has an id that others have, too.
         """
         if _callbacks is not None:
-            raise ConfigurationError("worker", self._app, "one worker at a time in a process")
+            raise ConfigurationError("worker", self._app, "only one worker in a process at a time")
         try:
             DBOS.list_queues()
         except dbos_errors.DBOSException:
@@ -345,9 +345,7 @@ class Engine:
             }
             DBOS(config=config)
             if DBOS.executor_id != self.executor:  # there was one, and its config counts
-                expected = (
-                    "launched before the worker begins: the program has made its own, and not launched it"
-                )
+                expected = "DBOS.launch() before the worker starts, because the program has made its own DBOS"
                 raise ConfigurationError("DBOS", self._app, expected)
         elif not {one.name for one in DBOS.list_queues()}.issuperset(names):
             expected = (

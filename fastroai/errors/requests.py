@@ -75,7 +75,7 @@ class CircuitOpenError(FastroAIError):
 
     def __str__(self) -> str:
         whose = f" of agent {self.agent!r}" if self.agent is not None else ""
-        when = f"the next try is in {self.opens_in:.1f} s" if self.opens_in else "a request is trying it now"
+        when = f"the next try is in {self.opens_in:.1f} s" if self.opens_in else "a test request is running"
         last = f"; the last failure: {self.last_failure}" if self.last_failure else ""
         return (
             f"no request was sent to {self.provider!r}: it keeps failing, so the circuit breaker{whose} is "
@@ -122,7 +122,7 @@ class UnpricedModelError(FastroAIError):
         prices = f"CostCalculator(pricing_overrides={{{key!r}: {per_mtok}}})"
         if self.needed_for == "price":
             return f"; add one: {prices}"
-        needed = ", and a cost budget cannot hold without one; "
+        needed = ", and a budget in dollars needs one; "
         allow = "or set on_unpriced='allow' on the Budget or SpendLimit"
         if self.needed_for == "spend":
             return (
@@ -132,7 +132,7 @@ class UnpricedModelError(FastroAIError):
             )
         if self.needed_for == "record":
             return (
-                f"{needed}what was recorded is charged as an unknown cost. Pass cost_usd= to record_usage, "
+                f"{needed}the recorded usage counts as an unknown cost. Pass cost_usd= to record_usage, "
                 f"or add a price: {prices} as cost_calculator= of record_usage, {allow}"
             )
         return f"{needed}add one: {prices} as cost_calculator= of the agent, {allow}"
@@ -153,8 +153,8 @@ class UnboundedRequestError(FastroAIError):
 
     def __str__(self) -> str:
         return (
-            f"a request to {self.provider}:{self.model} could use any amount, so it was not sent under a "
-            f"budget: {self.why or 'set max_tokens on the agent'}. To send it anyway, set "
+            f"a request to {self.provider}:{self.model} has no upper limit, so a budget does not allow it: "
+            f"{self.why or 'set max_tokens on the agent'}. To send it anyway, set "
             "on_unbounded='allow' on the Budget or SpendLimit"
         )
 

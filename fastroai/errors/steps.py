@@ -37,7 +37,7 @@ class MissingInputError(FastroAIError, KeyError):
         if self.in_graph:
             return (
                 f"node {self.step_id!r} asked for {self.key!r}, which is not in the memory that it reads; "
-                f"there is: {given}.{nearest_hint(self.key, self.known)} Give it as an input, let a node "
+                f"it reads: {given}.{nearest_hint(self.key, self.known)} Give it as an input, let a node "
                 f"before this one write it, add it to the node's reads if it has any, or pass a default: "
                 f"ctx.get_input({self.key!r}, default)"
             )
@@ -220,10 +220,9 @@ class OnceInterrupted(FastroAIError):
 
     def __str__(self) -> str:
         return (
-            f"{self.name!r} of step {self.step_id!r} may have happened or not: its process died meanwhile, "
-            "or "
-            "its result could not be stored. Find out. If it must be done again, resume with "
-            "ctx.once(..., if_interrupted='repeat'); otherwise fork the run with the output of the step"
+            f"step {self.step_id!r} began {self.name!r}, and it is unknown whether it happened: its process "
+            "died, or the result could not be stored. Check. If it did not happen, resume with ctx.once(..., "
+            "if_interrupted='repeat'); if it did, fork the run with the output of the step"
         )
 
 

@@ -81,8 +81,8 @@ class RunStoreUnavailable(StoreUnavailable):
 
     def __str__(self) -> str:
         return (
-            f"run {super().__str__()}. Nothing is half written. Afterwards repeat a call that only reads, "
-            "and resume a run that was stopped"
+            f"run {super().__str__()}. Nothing is half written. After that, repeat the call if it only "
+            "reads; if it stopped a run, resume the run"
         )
 
 
@@ -101,7 +101,7 @@ class RevisionConflict(FastroAIError):
     def __str__(self) -> str:
         return (
             f"key {self.key!r} is at revision {self.actual}, not {self.expected}: another process, or an "
-            "earlier attempt at the same write, has changed it; read the key again"
+            "earlier attempt at the same write, has changed it; read the key again, then write"
         )
 
 

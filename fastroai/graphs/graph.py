@@ -307,12 +307,12 @@ class Graph(
 
         conversation, budget = self._setup.conversation, self._budget
         if conversation != GraphConversation(conversation.mode):
-            raise ConfigurationError("conversation", conversation, "a word, the only form that YAML has")
+            raise ConfigurationError("conversation", conversation, "'continuous' or 'isolated' for YAML")
         if budget is not None and not isinstance(budget, Budget):
-            raise ConfigurationError("budget", budget, "a Budget, the only form that YAML has")
+            raise ConfigurationError("budget", budget, "one Budget, and no other limit, for YAML")
         reducers = self._plan.reducers
         if not all(isinstance(how, str) for how in reducers.values()):
-            raise ConfigurationError("reducers", reducers, "words, which are all that YAML can say")
+            raise ConfigurationError("reducers", reducers, "built-in reducers, by name, for YAML")
         return dump_graph_yaml(
             {
                 "name": self.name,

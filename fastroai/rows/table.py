@@ -14,7 +14,7 @@ from pydantic import BaseModel, JsonValue
 
 from fastroai.contracts.annotations import Annotation
 from fastroai.drawing.pages import escaped, page, table
-from fastroai.records import Usage
+from fastroai.records import Usage, dollars
 from fastroai.rows.facts import Resumption, RowEnded
 from fastroai.rows.frames import as_frame
 from fastroai.rows.record import Lines
@@ -364,7 +364,7 @@ def _line(row: Row[Any]) -> str:
 
 
 def _cost_of(usage: Usage) -> str:
-    known = f"${usage.cost_usd:f}"
+    known = dollars(usage.cost_usd)
     if usage.cost_complete:
         return known
     return f"at least {known}" if usage.cost_usd else "cost not known"

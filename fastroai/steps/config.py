@@ -289,7 +289,7 @@ def policies_of(retry: RetryLike, retries: int | NotGiven, retry_delay: Duration
     for option, value in (("retries", retries), ("retry_delay", retry_delay)):
         if not isinstance(value, NotGiven):
             raise ConfigurationError(
-                option, value, f"no value beside retry={policies!r}, which says it by class"
+                option, value, f"no value with retry={policies!r}, which sets it for each failure class"
             )
     return policies
 

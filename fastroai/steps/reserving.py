@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Final, Literal, Self
 
 from fastroai.errors import ConfigurationError, nearest_hint
-from fastroai.records import RequestRecord, Tokens
+from fastroai.records import RequestRecord, Tokens, dollars
 from fastroai.runtime import (
     RequestTerms,
     Reservation,
@@ -231,7 +231,7 @@ class Spend:
         return self._scope.labelled(record)
 
     def __repr__(self) -> str:
-        bound = "an unknown amount" if self.bound_usd is None else f"${self.bound_usd}"
+        bound = "an unknown amount" if self.bound_usd is None else dollars(self.bound_usd)
         return f"<Spend of up to {bound} on {self._terms.model!r}>"
 
 

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Protocol
 
 from fastroai.places import without_attempts
-from fastroai.records import RequestRecord
+from fastroai.records import RequestRecord, dollars
 from fastroai.store.reading.trace import RunTrace
 from fastroai.usage.money import Amount, exact_dollars
 
@@ -74,11 +74,11 @@ def _of_cost(trace: RunTrace, exact: Amount | None, most: Amount | None) -> list
     usage, found = trace.usage, list[str]()
     if not usage.cost_complete:
         unknown = usage.unpriced_requests + usage.unmeasured_requests
-        found.append(f"cost: ${usage.cost_usd} is not all of it: that of {unknown} requests is not known")
+        found.append(f"cost: {dollars(usage.cost_usd)}, without {unknown} requests of unknown cost")
     if exact is not None and usage.cost_usd != (expected := exact_dollars("cost_usd", exact)):
-        found.append(f"cost: expected ${expected}, got ${usage.cost_usd}")
+        found.append(f"cost: expected {dollars(expected)}, got {dollars(usage.cost_usd)}")
     if most is not None and usage.cost_usd > (allowed := exact_dollars("most_usd", most)):
-        found.append(f"cost: expected at most ${allowed}, got ${usage.cost_usd}")
+        found.append(f"cost: expected at most {dollars(allowed)}, got {dollars(usage.cost_usd)}")
     return [*found, *_listed(trace.records)] if found else []
 
 
@@ -92,7 +92,7 @@ def _listed(records: Sequence[RequestRecord]) -> list[str]:
 
 
 def _dollars(usd: Decimal | None) -> str:
-    return "cost unknown" if usd is None else f"${usd}"
+    return "cost unknown" if usd is None else dollars(usd)
 
 
 def _of_texts(what: str, expected: Sequence[str], got: Sequence[str]) -> list[str]:

@@ -82,8 +82,8 @@ class Quote:
             lower_usd=_ZERO,
             expected_usd=_ZERO,
             upper_usd=None,
-            lower_reasons=("nothing is known of it",),
-            expected_reasons=("taken as nothing, as nothing is known of it",),
+            lower_reasons=("nothing is known about its cost",),
+            expected_reasons=("counted as $0.00, because nothing is known about its cost",),
             upper_reasons=(because,),
         )
 

@@ -79,7 +79,7 @@ class RunsHost(Generic[DepsT]):
         """
         if workers is not None:
             if store is not None or reserve is not None or deps_for is not None:
-                expected = "no value beside store=, reserve= and deps_for=, which workers do not use"
+                expected = "no value with store=, reserve= and deps_for=, which workers do not use"
                 raise ConfigurationError("workers", workers.app, expected)
             store = workers.store
         check_count("max_concurrency", max_concurrency, least=1, required=True)

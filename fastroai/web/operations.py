@@ -185,7 +185,7 @@ class RunOperations(Generic[DepsT]):
     async def check_ready(self) -> None:
         """Check that this process can carry out runs. Raises `Problem` or `RunStoreUnavailable`."""
         if not self.host.is_open:
-            raise Problem(503, "not-ready", "Not ready", "the service has not begun, or ends")
+            raise Problem(503, "not-ready", "Not ready", "the service is starting or stopping")
         await self.host.history.page(limit=1)
 
     def query(self, caller: Caller[DepsT], **wanted: Any) -> RunQuery:

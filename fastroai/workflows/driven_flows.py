@@ -165,7 +165,7 @@ class WorkflowRuns:
         labels = labels_of((TAG, *tags), tenant)
         check_run_id(run_id)
         if "/" in run_id:
-            raise refuse("invalid_input", f"A flow id has no '/', as {run_id!r} has.")
+            raise refuse("invalid_input", f"A flow id cannot have a '/': {run_id!r}.")
         try:
             # A large spec takes long to read: other calls go on meanwhile.
             plan = (await asyncio.to_thread(self._specs.load, text, flow)).plan
@@ -247,12 +247,12 @@ class WorkflowRuns:
             check_seen(call, full, seen)
             if outcome not in (outcomes := get_args(GateOutcome)):
                 raise refuse(
-                    "invalid_outcome", f"{outcome!r} is not an outcome of this gate.", step_id, *outcomes
+                    "invalid_outcome", f"{outcome!r} is not an outcome of a gate.", step_id, *outcomes
                 )
             if resolved_by not in (people := get_args(ResolvedBy)):
                 raise refuse(
                     "invalid_resolved_by",
-                    f"resolved_by is {resolved_by!r}; it takes one of the kinds, not a name.",
+                    f"resolved_by is {resolved_by!r}; expected the kind of the one who decided, not a name.",
                     step_id,
                     *people,
                 )
@@ -312,7 +312,7 @@ class WorkflowRuns:
             finish = call.flow.finish
             if finish is not None and finish.status in ("finished", "cancelled"):
                 ended = "complete" if finish.status == "finished" else "killed"
-                message = f"The flow is {ended}, and stays so. Begin another one with plan."
+                message = f"The flow is {ended}, and cannot go back. Begin another one with plan."
                 raise refuse("not_revertible", message)
             call.report(CheckpointRestored(label=name))
             await self._save(call)

@@ -56,7 +56,7 @@ class GraphConversation:
         if self.summarizer is not None:
             check_agent(self.summarizer)
             if self.compact_above is None:
-                expected = "compact_above= beside it, which says when it is asked"
+                expected = "compact_above= too, which says from what size it is called"
                 raise ConfigurationError("summarizer", self.summarizer, expected)
 
     @classmethod

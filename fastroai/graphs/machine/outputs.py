@@ -71,7 +71,7 @@ class NodeOutputs(Outputs):
             raise MissingDependencyError(
                 reader, step_id, f"the graph has no such node; it has {known}.{hint}"
             )
-        reason = "it has no output on the way to here; use ctx.get_dependency_or_none where that can happen"
+        reason = "it has not run before this node; use ctx.get_dependency_or_none where that can happen"
         raise MissingDependencyError(reader, step_id, reason)
 
     def may_have(self, reader: str, step_id: str) -> bool:

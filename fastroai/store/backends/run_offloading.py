@@ -168,7 +168,7 @@ class OffloadingRunStore(ReadsRuns, KeptAt):
     def _index(self) -> IndexesRuns:
         own = indexes_runs(self.store)
         if own is None:
-            raise ConfigurationError("store", self.store, "a store that finds runs by itself")
+            raise ConfigurationError("store", self.store, "a store with indexes of its own (IndexesRuns)")
         return own
 
     # --- operations that only some stores have ---
@@ -217,7 +217,7 @@ class OffloadingRunStore(ReadsRuns, KeptAt):
         name, _, size = stored.removeprefix(REFERENCE).decode(errors="replace").partition(" ")
         payload = await self._payloads.get(_group_of(key), name)
         if payload is None:
-            raise _lost(key, position, f"its {size} bytes are gone from {self._payloads!r}: {name}")
+            raise _lost(key, position, f"its {size} bytes are missing from {self._payloads!r}: {name}")
         if hashlib.sha256(payload).hexdigest() != name:
             raise _lost(key, position, f"its {size} bytes in {self._payloads!r} have changed: {name}")
         return payload

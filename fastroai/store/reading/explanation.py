@@ -9,6 +9,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from fastroai.records import dollars
 from fastroai.runtime import facts
 from fastroai.store.record.attempts import StepAttempt
 from fastroai.store.record.definitions import version_of, word_for
@@ -90,7 +91,7 @@ def _cost(attempt: StepAttempt | None) -> str:
     more = "" if attempt.usage.cost_complete else " and what is not known"
     seconds = sum(record.waited_ms for record in attempt.records) / 1000
     waited = f" that waited {seconds:.3g} s for budgets and limits" if seconds >= LEAST_WAIT else ""
-    return f" ({_count(attempt.usage.request_count)}{waited}, ${attempt.usage.cost_usd}{more})"
+    return f" ({_count(attempt.usage.request_count)}{waited}, {dollars(attempt.usage.cost_usd)}{more})"
 
 
 def _count(requests: int) -> str:

@@ -450,7 +450,7 @@ class RunTrace:
             RunFromOlderVersion: an earlier version of FastroAI has written it.
             RunCorrupt: one of its entries cannot be read.
         """
-        expected = "the text that RunTrace.to_json gives"
+        expected = "the text that RunTrace.to_json returned"
         if not isinstance(text, str | bytes):
             raise ConfigurationError("text", type(text).__name__, expected)
         try:

@@ -85,12 +85,12 @@ class EncryptingCodec:
         )
         key_id = header[start:].decode(errors="replace")
         if key_id not in self._ciphers:
-            raise self._unreadable(f"{key_id!r} among them, with which the value was encrypted")
+            raise self._unreadable(f"the key {key_id!r} too, which encrypted the value")
         try:
             return self._ciphers[key_id].decrypt(nonce, sealed, header)
         except (self._wrong_key, ValueError) as error:
             expected = (
-                f"the key {key_id!r} that encrypted this: it was another one, or the payload was changed"
+                f"the key {key_id!r} that encrypted the value; this is another key, or the value was changed"
             )
             raise self._unreadable(expected) from error
 

@@ -106,7 +106,7 @@ def seal_name(name: str, codec: PayloadCodec | None) -> str:
     """
     sealed = _sealed_text(name, codec)
     if unseal_name(sealed, codec) != name:
-        reason = f"decode gives back something else for the name {name!r}, so it would not be found again"
+        reason = f"decode does not return the name {name!r} that encode got, so its record would be lost"
         raise RunStoreUnavailable(repr(codec), reason, _MEND)
     return sealed
 

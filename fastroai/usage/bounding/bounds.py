@@ -337,7 +337,7 @@ def _why(
             "or ask for another tier"
         )
     elif prices is None:
-        reasons.append("something besides tokens is billed, or a price is unknown, such as that of a region")
+        reasons.append("more than tokens is billed, or a price is unknown (of a region, for example)")
     if counted.why is not None:
         size = "which is not known" if host.window is None else f"of {host.window:,} tokens"
         reasons.append(f"{counted.why}, so its input counts as a whole context window, {size}")

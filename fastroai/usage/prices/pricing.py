@@ -229,7 +229,7 @@ class CostCalculator:
         if isinstance(measured, ModelResponse):
             cost = self.cost_of(measured, model=model, provider=provider)
         elif not model:
-            raise ConfigurationError("model", model, "the model that this usage is of")
+            raise ConfigurationError("model", model, "the model that reported the usage")
         else:
             cost = self.cost_of_usage(
                 measured, model=model, provider=provider, provider_url=provider_url, timestamp=timestamp

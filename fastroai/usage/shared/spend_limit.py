@@ -231,7 +231,7 @@ class SpendLimit:
         except Exception as error:
             raise ConfigurationError("key", name, f"{KEY_EXPECTED}; the function raised {error!r}") from error
         if not is_key(key):
-            raise ConfigurationError("key", name, f"{KEY_EXPECTED}; the function gave {key!r}")
+            raise ConfigurationError("key", name, f"{KEY_EXPECTED}; the function returned {key!r}")
         return key
 
     async def status(self, deps: object = None, *, tenant: str | None = None) -> SpendStatus:
@@ -285,7 +285,7 @@ def _static_key(key: object) -> object:
     if inspect.iscoroutinefunction(key):
         raise ConfigurationError("key", key.__qualname__, f"{KEY_EXPECTED}, or a function that is not async")
     if not callable(key) and not is_key(key):
-        raise ConfigurationError("key", key, f"{KEY_EXPECTED}, or a function of deps that gives one")
+        raise ConfigurationError("key", key, f"{KEY_EXPECTED}, or a function of deps that returns one")
     return key
 
 
