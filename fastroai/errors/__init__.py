@@ -3,7 +3,7 @@
     FastroAIError
     ├── ConfigurationError (ValueError)      an option has an invalid value
     │   └── CompileError                     ... or a typed function, contract or flow cannot work as declared
-    ├── ExpressionError (ValueError)         a text that is no condition, or cannot be evaluated
+    ├── ExpressionError (ValueError)         a text that is not a condition, or cannot be evaluated
     ├── UnknownModelError (ValueError)       a model reference whose provider cannot be told
     ├── MissingExtraError (ImportError)      an optional dependency is not installed
     ├── PipelineValidationError (ValueError) a pipeline that cannot run, with every problem at once
@@ -17,7 +17,7 @@
     ├── StepExecutionError                   a step failed; `original_error` is why
     ├── GraphStopped                         a graph ended without the output that was asked for
     ├── MemoryConflict                       two branches of a graph wrote one key
-    ├── VisitsExhausted                      a branch went in a circle of nodes over their max_visits
+    ├── VisitsExhausted                      every node of a cycle has reached its max_visits
     ├── RecordedError                        an exception of an earlier process, as far as it is on record
     ├── ContractViolation                    inputs or output of a step do not fit its contract
     │   ├── PreconditionFailed               ... inputs of a typed function do not meet its `given`
@@ -50,21 +50,21 @@
     ├── RunNotFound (KeyError)               a run id that the store does not have
     ├── RunInProgress                        the run is running elsewhere
     ├── RunStatusConflict                    the status of the run does not allow the operation
-    ├── RunTakenOver                         another process has taken up the run, or it is gone
-    ├── RunConflict                          a run has gone on since it was read
-    ├── RunDefinitionChanged                 the pipeline is not the one that the run was started with
-    ├── CallChangedError                     a call is not declared as it was when it was put on record
+    ├── RunTakenOver                         another process has taken over the run, or it is gone
+    ├── RunConflict                          the run has changed since it was read
+    ├── RunDefinitionChanged                 the pipeline has changed since the run was started
+    ├── CallChangedError                     the declaration of a call has changed since its answer was stored
     ├── RunCorrupt                           the record of a run cannot be read
     ├── RunFromNewerVersion                  ... or is of a later version
     ├── RunFromOlderVersion                  ... or is of an earlier version
     ├── UnknownFactKind                      ... or has a fact that no imported module declares
-    ├── AnswerRejected (ValueError)          an answer is not what a question asks for
+    ├── AnswerRejected (ValueError)          an answer does not fit its question
     ├── QuestionClosed                       a question that takes no answer, or none any more
     ├── QuestionTimedOut (TimeoutError)      nobody answered a question in time
     │   └── HumanTimeoutError                ... a question of `await_human`
     ├── MessageRejected (ValueError)         a message that a run cannot receive
     ├── MessageTimedOut (TimeoutError)       nobody sent a message in time
-    ├── OnceInterrupted                      a side effect that may have happened or not
+    ├── OnceInterrupted                      it is unknown whether a side effect happened
     ├── CancelledInside                      a step awaited a task that something else cancelled
     ├── ValueNotStorable (TypeError)         a value that the store could not give back unchanged
     ├── CircuitOpenError                     a circuit breaker lets no requests through

@@ -148,7 +148,7 @@ class FastroAIError(Exception):
 
 
 class FastroAIWarning(UserWarning):
-    """Something works otherwise than its declaration says, because the configuration lacks what it needs.
+    """Something does not work as declared, because the configuration lacks a setting that it needs.
 
     What to do: Configure what the message names, or silence it with `warnings.filterwarnings`.
     """
@@ -157,7 +157,7 @@ class FastroAIWarning(UserWarning):
 class ConfigurationError(FastroAIError, ValueError):
     """An option has an invalid value.
 
-    What to do: Give the option a value as the message describes it.
+    What to do: Give the option a value that the message describes.
     """
 
     def __init__(self, option: str, value: object, expected: str) -> None:

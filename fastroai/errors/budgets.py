@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StoppedRun:
-    """An agent run that a budget stopped, with the messages that are needed to go on."""
+    """An agent run that a budget stopped, with the messages that are needed to continue."""
 
     agent: str
     messages: list[ModelMessage]
@@ -40,15 +40,15 @@ class RequestCause(NamedTuple):
 class BudgetExceeded(FastroAIError):
     """A budget stopped the run.
 
-    `messages` are those of the agent run that the budget stopped. To go on without paying again:
+    `messages` are those of the agent run that the budget stopped. To continue without paying again:
 
         try:
             response = await agent.run("...", budget=Budget(usd="0.10"))
         except BudgetExceeded as stop:
             response = await agent.run(message_history=stop.messages, budget=Budget(usd="0.20"))
 
-    What to do: Raise the budget, or use a cheaper model or a lower `max_tokens`. What was paid for is on the
-    error.
+    What to do: Raise the budget, or use a cheaper model or a lower `max_tokens`. The error has what was
+    spent.
     """
 
     unit: ClassVar[str] = ""

@@ -51,7 +51,7 @@ class DispatchSkippedError(FastroAIError):
 class CircuitOpenError(FastroAIError):
     """A circuit breaker is open: the provider has failed too often, and the request was not sent.
 
-    The error that is raised is also a PydanticAI `ModelAPIError`, so a `FallbackModel` goes on to its next
+    The error that is raised is also a PydanticAI `ModelAPIError`, so a `FallbackModel` moves on to its next
     candidate.
 
     What to do: Try again after `retry_after` seconds, or give the agent a
@@ -139,7 +139,7 @@ class UnpricedModelError(FastroAIError):
 
 
 class UnboundedRequestError(FastroAIError):
-    """A budget is set, and nothing bounds what a request can use of it.
+    """A budget is set, but the cost of a request has no upper limit.
 
     What to do: Set `max_tokens`, say what the server is with `CostCalculator(endpoints=...)`, or pass
     `on_unbounded="allow"`.
@@ -177,7 +177,7 @@ class UnmeteredRequestError(FastroAIError):
 class PriceUpdateError(FastroAIError):
     """Newer prices could not be downloaded; those in use stay in use.
 
-    What to do: Look at the network and try again; runs go on with the prices in use.
+    What to do: Look at the network and try again; runs continue the prices in use.
     """
 
     retryable = True

@@ -54,7 +54,7 @@ class MissingInputError(FastroAIError, KeyError):
 
 
 class MissingDependencyError(FastroAIError, KeyError):
-    """A step asked for the output of a step that it does not depend on, or that has none.
+    """A step asked for the output of a step on which it does not depend, or which has no output.
 
     What to do: Add the step to `dependencies`, as the message shows.
     """
@@ -99,7 +99,7 @@ class InputTypeError(FastroAIError, TypeError):
 
 
 class StepExecutionError(FastroAIError):
-    """A step failed. `original_error` is the cause; `step_outputs` and `usage` have what was not lost.
+    """A step failed. `original_error` is the cause; `step_outputs` and `usage` have the results so far.
 
     What to do: Look at `original_error`. Resume the run after mending it: steps that finished are not
     repeated.
@@ -121,7 +121,7 @@ class RecordedError(FastroAIError):
     """An exception in place of another one, with its type and message.
 
     It stands for an exception of an earlier process of a run, as far as that is on record; and in what `wake`
-    and `recover` return for one that is no `Exception`, such as `SystemExit`, which is its `__cause__`.
+    and `recover` return for one that is not an `Exception`, such as `SystemExit`, which is its `__cause__`.
 
     What to do: Look up the original type, which the message names.
     """
@@ -192,7 +192,7 @@ _VIOLATED: Mapping[Direction, str] = {
 
 
 class TimeLimitExceeded(FastroAIError, TimeoutError):
-    """A timeout ran out: that of a step, of a call in it, or of a whole run.
+    """A step, a call in a step, or a whole run took longer than its timeout.
 
     What to do: Raise the timeout that the message names, or make the work shorter.
     """
@@ -229,7 +229,7 @@ class OnceInterrupted(FastroAIError):
 class CancelledInside(FastroAIError):
     """A step failed because it awaited a task that was cancelled; the step itself was not cancelled.
 
-    What to do: Find out who cancelled the inner task; await it in a `try` if its cancellation is no failure.
+    What to do: Find out which code cancelled the inner task. If that is not a failure, await it in a `try`.
     """
 
     retryable = True
@@ -252,7 +252,7 @@ def _told(detail: ViolationDetail) -> str:
 
 
 class LangGraphStopped(FastroAIError):
-    """A LangGraph graph that is a step stopped before its end: it waits for an answer, or went on too long.
+    """A LangGraph graph that is a step stopped before its end: it waits for an answer, or ran too long.
 
     `reason` is `"interrupt"`, with the question in `detail`, or `"recursion limit"`, with the limit.
 

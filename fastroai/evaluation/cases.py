@@ -97,7 +97,7 @@ Cases: TypeAlias = DatasetLike | Sequence[CaseLike]
 
 @dataclass(kw_only=True)
 class EvaluatorContext(Generic[InputsT, OutputT, MetadataT]):
-    """What an evaluator sees of one case: what was asked, and what came of it.
+    """The view of one case for an evaluator: the inputs, the output, and how it came about.
 
         def same_category(ctx: EvaluatorContext) -> bool:
             return ctx.output.category == ctx.expected_output

@@ -273,7 +273,7 @@ class Graph(
         return declared[0] if all(one == declared[0] for one in declared) else None
 
     def rows_target(self) -> RowTarget[OutputT]:
-        """Return this graph as what rows are given to: each row has the inputs of a run."""
+        """Return the target of `map` for this graph: each row has the inputs of a run."""
         return RunRows(
             door=self,
             kind=self.kind,
@@ -344,7 +344,7 @@ class Graph(
         accepts: type[InputT] | Accepts | None = None,
         version: str | None = None,
     ) -> Graph[DepsT, InputT, Any]:
-        """Make a graph from a YAML document, whose nodes name steps in `nodes`.
+        """Make a graph from a YAML document. `nodes` has the steps that the document names.
 
         `source` is the text, or the `Path` of a file. The other arguments are settings that a document cannot
         express.
@@ -373,10 +373,11 @@ class Graph(
         deps: DepsT = None,  # type: ignore[assignment]
         **options: Unpack[ResumeOptions],
     ) -> GraphResult[OutputT]:
-        """Go on with a run that was interrupted, has failed, was cancelled, or is paused.
+        """Continue a run that was interrupted, has failed, was cancelled, or is paused.
 
         What has finished is not run again, branches included, and responses and tool results that are on
-        record are not paid for again. Budgets, usage, retries and conversations go on from where they were.
+        record are not paid for again. Budgets, usage, retries and conversations continue from where they
+        were.
 
         Args:
             run_id: Id of the run.
@@ -390,7 +391,7 @@ class Graph(
             deps: As in `run`; they are not stored.
             tracer: As in `run`.
             context: As in `run`; it is not stored.
-            force: Go on although the graph has changed, and take the run from the process that has it,
+            force: Continue although the graph has changed, and take the run from the process that has it,
                 whatever its lease says; as in `Pipeline.resume`.
             on_changed: What to do if what is declared for a call on record has changed: `"ask"`, `"keep"` or
                 `"fail"`; as in `Pipeline.resume`.

@@ -63,7 +63,7 @@ class GraphUsage(RunUsage):
 
     @cached_property
     def by_visit(self) -> Mapping[tuple[str, int], StepUsage]:
-        """Usage of every visit, by node and number, with that of the decision after it."""
+        """Usage of every visit, by node and number. It includes the decision after the visit."""
         found: dict[tuple[str, int], StepUsage] = {}
         for (step_id, number), begun in self._units.items():
             visit = (self._decisions.get(step_id, step_id), number)

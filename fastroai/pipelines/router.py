@@ -146,7 +146,7 @@ class BasePipeline(
                 router; it may be registered later.
 
         Raises:
-            ConfigurationError: the name is taken or invalid, or the object is no pipeline or router.
+            ConfigurationError: the name is taken or invalid, or the object is not a pipeline or router.
         """
         if not isinstance(name, str) or not name:
             raise ConfigurationError("name", name, "a non-empty string")
@@ -169,7 +169,7 @@ class BasePipeline(
 
     @abstractmethod
     async def route(self, inputs: InputT, deps: DepsT) -> str:
-        """Return the name of the pipeline that gets these inputs. The cost of choosing is part of the run."""
+        """Return the name of the pipeline that should run. The cost of the choice is part of the run."""
 
     # --- running ---
 

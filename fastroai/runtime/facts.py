@@ -170,7 +170,7 @@ declared_facts: Final[dict[str, type[Fact]]] = {}
 
 @dataclass(slots=True, kw_only=True)
 class Fact(RunEvent):
-    """An event that decides how a run goes on, or that the log of the run keeps.
+    """An event that decides how a run continues, or that the log of the run keeps.
 
     Each fact is about the run (`RunFact`), or it is the beginning (`Begins`) or the end (`Ends`) of something
     in the run, or a note about it (`Notes`). One that is a beginning and an end is all that the log has of
@@ -283,7 +283,7 @@ class PlanFact(Fact):
 
 @dataclass(slots=True, kw_only=True)
 class UnknownFact(Notes):
-    """A fact of a kind that no module declares which is known or imported. No run can go on from it."""
+    """A fact of a kind that no module declares which is known or imported. No run can continue from it."""
 
     kind: str  # type: ignore[misc]  # pyright: ignore[reportIncompatibleVariableOverride]
     fields: Payload[dict[str, JsonValue]]
@@ -509,7 +509,7 @@ class RunStarted(RunFact):
 
 @dataclass(slots=True, kw_only=True)
 class RunResumed(RunFact):
-    """A process took the run up again. Everything that had started and had not ended starts anew."""
+    """A process took the run up again. Everything that had started and had not ended starts again."""
 
     kind: ClassVar[str] = "run_resumed"
     reopens: ClassVar = True
@@ -565,7 +565,7 @@ class RunFinished(RunFact, PlanFact):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the run goes on by itself when something comes that it waits for."""
+        """Whether the run continues without a person when something comes that it waits for."""
         return self.reason_code == "rows_waiting" or any(one.what == self.reason_code for one in self.waits)
 
     @property
@@ -1154,7 +1154,7 @@ class CallChanged(CallFact):
 
 @dataclass(slots=True, kw_only=True)
 class CallLeftOver(CallFact):
-    """A call or nested run on record was not made again, because an answer before it was asked anew.
+    """A call or nested run on record was not made again, because an answer before it was asked again.
 
     It stays charged.
     """
@@ -1323,7 +1323,7 @@ class RequestEnded(Ends):
 
 @dataclass(slots=True, kw_only=True)
 class RequestInBatch(PlacedFact, Notes):
-    """A request was sent in a batch. A process that takes the run up collects its answer there."""
+    """A request was sent in a batch. A process that resumes the run collects its answer there."""
 
     kind: ClassVar[str] = "request_in_batch"
     says: ClassVar = None

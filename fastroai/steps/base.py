@@ -98,7 +98,7 @@ class BaseStep(ABC, Generic[DepsT_contra, OutputT_co]):
     def declares(self) -> Mapping[str, str]:
         """Return hashes of what is declared for the calls of this step, by name, where it is known.
 
-        Rows of a table whose answers are on record are asked anew if it has changed.
+        Rows of a table whose answers are on record are asked again if it has changed.
         """
         return {}
 

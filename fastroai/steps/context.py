@@ -691,9 +691,10 @@ class StepContext(Generic[DepsT_co]):
     ) -> Any:
         """Ask a person, and return the answer.
 
-        If there is no answer yet, the step halts here. The other steps go on, and the run ends `paused`, so
+        If there is no answer yet, the step halts here. The other steps continue, and the run ends `paused`,
+        so
         that no process waits. `Inbox.answer`, or `resume(answers=)`, puts an answer on record. When the run
-        goes on, by `wake` or `resume`, the step runs again from its beginning: agent calls and `ctx.once`
+        continues, by `wake` or `resume`, the step runs again from its beginning: agent calls and `ctx.once`
         return their recorded results, and this returns the answer.
 
             if await ctx.ask(f"Refund {amount} dollars?", bool, to="finance"):
@@ -707,8 +708,8 @@ class StepContext(Generic[DepsT_co]):
                 the run.
             on_timeout: The answer after that time; without it, `QuestionTimedOut` is raised.
             to: The people to ask: a label for inboxes.
-            name: Tells this question from others of the step. By default, questions are numbered, which is
-                enough if they are asked in the same order each time.
+            name: Distinguishes this question from others of the step. By default, questions are numbered,
+                which is enough if the step asks them in the same order each time.
 
         Raises:
             QuestionTimedOut: nobody answered in time.
@@ -731,7 +732,7 @@ class StepContext(Generic[DepsT_co]):
     async def sleep(self, until: Duration | datetime, *, name: str | None = None) -> None:
         """Sleep for some time, given as a `timedelta` or in seconds, or until a time with a time zone.
 
-        In a run that a store keeps, a sleep of more than 10 seconds halts the step. The other steps go on,
+        In a run that a store keeps, a sleep of more than 10 seconds halts the step. The other steps continue,
         and the run ends `paused`, so that no process waits. From the end of the sleep on, `wake` resumes the
         run: the step runs again from its beginning, agent calls and `ctx.once` return their recorded results,
         and this returns. Other sleeps wait in the process. Restarts do not move the end of a sleep, and an
@@ -844,7 +845,7 @@ class StepContext(Generic[DepsT_co]):
         """Charge past spending on another SDK or a paid API, priced like a model request.
 
         The spending is charged even if it crosses a budget or a spend limit: it has happened, so the step
-        goes on and keeps its output. What comes next is refused: the next request, purchase, step or node,
+        continues and keeps its output. What comes next is refused: the next request, purchase, step or node,
         and the next call of this method, whose spending is charged, too. Spend limits are charged in the
         background, so they may refuse a call later. `spend` reserves money first, so that no limit is
         crossed.

@@ -184,7 +184,7 @@ class Quote:
         return replace(self, lower_usd=_ZERO, lower_reasons=(because,))
 
     def unbounded(self, because: str) -> Quote:
-        """Return the quote without an upper limit, for work with additional costs that nothing bounds."""
+        """Return the quote without an upper limit, for work whose additional costs have none."""
         reasons = (because,) if self.upper_usd is not None else (because, *self.upper_reasons)
         return replace(self, upper_usd=None, upper_reasons=reasons)
 

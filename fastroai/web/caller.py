@@ -32,8 +32,8 @@ class Caller(Generic[DepsT]):
     that two tenants can choose the same id; callers see the rest.
 
     Raises:
-        ConfigurationError: `actions` has something that is no action, or `budget` has a `SpendLimit`, which
-            is not stored with a run: what continues the run would not know it.
+        ConfigurationError: `actions` has something that is not an action, or `budget` has a `SpendLimit`,
+            which is not stored with a run: what continues the run would not know it.
     """
 
     name: str = ""

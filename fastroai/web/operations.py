@@ -141,7 +141,7 @@ class RunOperations(Generic[DepsT]):
         )
 
     async def answer(self, caller: Caller[DepsT], run_id: str, given: GivenAnswer) -> RunState:
-        """Put an answer on record. The run goes on here, or where there is room.
+        """Put an answer on record. The run continues here, or where there is room.
 
         To repeat the same answer is safe.
         """
@@ -173,7 +173,7 @@ class RunOperations(Generic[DepsT]):
         await self.host.door.cancel(await self._known(caller, run_id), store=self.host.store)
 
     async def resume(self, caller: Caller[DepsT], run_id: str) -> RunState:
-        """Go on with a run that is paused, has failed, was interrupted, or was cancelled."""
+        """Continue a run that is paused, has failed, was interrupted, or was cancelled."""
         self._allow(caller, "resume")
         stored = await self._known(caller, run_id)
         run = await self.host.history.summary(stored)
@@ -183,7 +183,7 @@ class RunOperations(Generic[DepsT]):
         return await self._state(caller, stored)
 
     async def check_ready(self) -> None:
-        """Check that this process can carry out runs. Raises `Problem` or `RunStoreUnavailable`."""
+        """Check that this process can execute runs. Raises `Problem` or `RunStoreUnavailable`."""
         if not self.host.is_open:
             raise Problem(503, "not-ready", "Not ready", "the service is starting or stopping")
         await self.host.history.page(limit=1)

@@ -342,7 +342,7 @@ class WorkflowRuns:
     async def iteration_report(
         self, flow_id: str, step_id: str, result: JsonValue
     ) -> IterationAnswer | ErrorAnswer:
-        """Report the result of an iteration; the answer says whether the loop goes on."""
+        """Report the result of an iteration; the answer says whether the loop continues."""
         async with self._opened(flow_id) as call:
             full = step_in_loop(call, step_id)
             given = as_json(result, "the result", "invalid_result")
@@ -412,7 +412,7 @@ class WorkflowRuns:
 
     @answered
     async def resume(self, flow_id: str) -> NextAnswer:
-        """Return what is due now, or how the flow has ended. A run that can go on is resumed."""
+        """Return what is due now, or how the flow has ended. A run that can continue is resumed."""
         async with self._opened(flow_id) as call:
             stopped, finish = call.machine.state.stopped, call.flow.finish
             can_go_on = finish is not None and finish.status != "finished" and not call.due

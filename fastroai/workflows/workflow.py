@@ -52,7 +52,7 @@ from fastroai.workflows.spec.reading import load_spec
 
 
 class Workflow:
-    """A spec, ready to be run, drawn, or bound to the agents and functions that carry out its steps.
+    """A spec, ready to be run, drawn, or bound to the agents and functions that execute its steps.
 
         workflow = Workflow.load(Path("review.workflow.yaml"))
         result = await workflow.run(
@@ -185,7 +185,7 @@ class Workflow:
         deps: Any = None,
         **options: Unpack[ResumeOptions],
     ) -> WorkflowResult:
-        """Go on with a run that was interrupted, waits at a gate, or failed by an exception.
+        """Continue a run that was interrupted, waits at a gate, or failed by an exception.
 
         See `bind` for the arguments up to `config`, `Pipeline.resume` for the others.
         """
@@ -197,7 +197,7 @@ class Workflow:
 
 
 class BoundWorkflow(FrontDoor[Any, Mapping[str, Any], WorkflowResult]):
-    """A workflow with the agents and functions that carry out its steps; made by `Workflow.bind`."""
+    """A workflow with the agents and functions that execute its steps; made by `Workflow.bind`."""
 
     kind: ClassVar[RunKind] = "workflow"  # pyright: ignore[reportIncompatibleVariableOverride]
 
@@ -229,7 +229,7 @@ class BoundWorkflow(FrontDoor[Any, Mapping[str, Any], WorkflowResult]):
 
     @cached_property
     def definition(self) -> dict[str, JsonValue]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """The shape of the workflow as plain data, which must not change while a run goes on."""
+        """The shape of the workflow as plain data, which must not change while a run is in progress."""
         return define(self.workflow.plan, self.config.max_concurrency)
 
     def replay(self, trace: RunTrace) -> Divergence | None:

@@ -22,7 +22,7 @@ class Send:
             return [Send("summarize", {"page": page}) for page in ctx.get_input("pages")]
 
     Raises:
-        ConfigurationError: `target` is no text, or `inputs` are no mapping of texts to values.
+        ConfigurationError: `target` is not text, or `inputs` are not mapping of texts to values.
     """
 
     target: str

@@ -270,7 +270,7 @@ class Service:
             async with Service(orders, letters, store=store):
                 yield
 
-    Both take up the runs whose processes died or let go of them, and the paused runs that can go on, as
+    Both take up the runs whose processes died or let go of them, and the paused runs that can continue, as
     `recover_every` and `wake_every` do. Any number of processes may serve the same store.
 
     At the end they take up no more runs and call `interrupt` on each pipeline and graph, so that all its runs

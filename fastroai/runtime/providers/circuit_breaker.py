@@ -53,7 +53,7 @@ class CircuitBreaker:
     """Stops requests to a provider after `failures` of them have failed within `window` seconds.
 
     For `cooldown` seconds the circuit is open: requests fail at once with `CircuitOpenError`, and a
-    `FallbackModel` goes on to its next candidate. Then it is half-open: `probes` requests may try; the first
+    `FallbackModel` moves on to its next candidate. Then it is half-open: `probes` requests may try; the first
     that is answered closes it, and one that fails opens it again.
 
     Failed connections, timeouts, and statuses of 500 and more are failures. A 429 is not: the provider works,

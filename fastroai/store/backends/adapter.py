@@ -26,7 +26,7 @@ def adapt_run_store(store: object) -> RunStore:
     name a store by its place share one, and it is closed when nobody uses it any more.
 
     Raises:
-        ConfigurationError: the store lacks an operation of `RunStore`, or the text is no place of a store.
+        ConfigurationError: the store lacks an operation of `RunStore`, or the text is not a place of a store.
         MissingExtraError: the client of the database at the URL is not installed.
     """
     if isinstance(store, str | os.PathLike):

@@ -79,7 +79,7 @@ _BEGINS_WITHIN: Final = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
-    """A run at a glance."""
+    """The main facts of a run: status, times, cost."""
 
     run_id: str
     pipeline: str | None
@@ -195,7 +195,7 @@ class RunHistory:
             limit: Return at most this many runs.
 
         Raises:
-            ConfigurationError: there is no such status, a name is no text, or `limit` is no whole number,
+            ConfigurationError: there is no such status, a name is not text, or `limit` is not a whole number,
                 1 or more.
             RunStoreUnavailable: the store could not be read.
         """
@@ -258,9 +258,10 @@ class RunHistory:
         return await count_runs(self._store, query)
 
     async def due(self, pipeline: str) -> tuple[RunSummary, ...]:
-        """Return the paused runs of a pipeline or graph that can go on, which `wake` resumes.
+        """Return the paused runs of a pipeline or graph that can continue, which `wake` resumes.
 
-        A run can go on if its sleep is over, if something that it waits for has come, or if the time for that
+        A run can continue if its sleep is over, if something that it waits for has come, or if the time for
+        that
         is over. Runs that have been due for longest come first; of those that are due since the same time, as
         for a window of a spend limit, those that have waited longest. A run that is due by its entry in the
         index, and whose header cannot be read, is one of them: its status is `unreadable`. Runs that workers
@@ -279,19 +280,19 @@ class RunHistory:
         """Return the runs of a pipeline or graph whose processes died, which `recover` resumes, newest first.
 
         A run that has not ended by its entry in the index, and whose header cannot be read, is one of them:
-        its status is `unreadable`. Runs that workers carry are none of them.
+        its status is `unreadable`. Distributed runs are none of them.
         """
         unended = every_run(self._store, RunQuery(status="running", pipeline=pipeline))
         runs = [self._summary_of(found, now) async for found, now in unended]
         return tuple(run for run in runs if run.queue is None and run.status in ("interrupted", "unreadable"))
 
     async def summary(self, run_id: str) -> RunSummary:
-        """Return a run at a glance. Raises as `header`."""
+        """Return the main facts of a run. Raises the errors of `header`."""
         check_run_id(run_id)
         return self._summary(await read_header(self._store, run_id))
 
     async def header(self, run_id: str) -> RunHeader:
-        """Return the header of a run: its record beside the log.
+        """Return the header of a run, which a store keeps in addition to the log.
 
         Raises:
             ConfigurationError: `run_id` cannot be the id of a run.
@@ -335,7 +336,7 @@ class RunHistory:
         It ends after the `RunFinished` that is the last fact: the run has ended, or waits for a person (its
         status is `paused`). A run that is driven from outside has no such fact while something is due, so
         the iteration waits for the next report. If the process of the run has died, the iteration waits until
-        another process takes the run up. Partial text is not a fact: there is `RequestSent`, and
+        another process resumes the run. Partial text is not a fact: there is `RequestSent`, and
         `RequestEnded` with the whole response.
 
         Args:
@@ -420,7 +421,7 @@ class RunHistory:
             ConfigurationError: `run_id` cannot be the id of a run.
             RunNotFound: there is no such run.
             RunStatusConflict: the run has finished, or was cancelled before.
-            RunInProgress: a process has taken up the run meanwhile.
+            RunInProgress: a process has resumed the run meanwhile.
             RunCorrupt: the record of the run cannot be read.
         """
         from fastroai.store.record.halting import cancel_halted, signal_elsewhere
@@ -478,7 +479,7 @@ class RunHistory:
 
         Runs that a process has are kept, and so are runs that cannot be read, which have no age. Paused runs
         are forgotten like all others, and so are runs that are driven from outside, which no process has:
-        give an age within which they always go on, or `status`.
+        give an age within which they always continue, or `status`.
 
         Args:
             older_than: The time in which nothing has happened. A number is refused: it may be meant in days,

@@ -72,7 +72,7 @@ class RunTrace:
         for failure in trace.failures():
             print(failure.place, failure.failure.message)
 
-    A trace never changes. If the run goes on, its trace shows how far it was when the trace was read.
+    A trace never changes. If the run continues, its trace shows how far it was when the trace was read.
     """
 
     entries: tuple[facts.Fact, ...]
@@ -110,7 +110,7 @@ class RunTrace:
 
     @property
     def was_resumed(self) -> bool:
-        """Whether a process has taken up the run again."""
+        """Whether a process has resumed the run again."""
         return any(isinstance(entry, facts.RunResumed) for entry in self.entries)
 
     @property
@@ -120,7 +120,7 @@ class RunTrace:
 
     @property
     def left_over_calls(self) -> tuple[facts.CallLeftOver, ...]:
-        """The calls on record that were not made again, because an answer before them was asked anew."""
+        """Calls on record that were not repeated, because an earlier call got a new answer."""
         return tuple([entry for entry in self.entries if isinstance(entry, facts.CallLeftOver)])
 
     @property
@@ -154,7 +154,7 @@ class RunTrace:
 
     @cached_property
     def ended(self) -> facts.RunFinished | None:
-        """The fact with which the run ended; `None` if it goes on, or if its process died."""
+        """The fact with which the run ended; `None` if it is still running, or if its process died."""
         for entry in reversed(self.entries):
             if isinstance(entry, facts.RunFinished):
                 return entry
@@ -169,7 +169,7 @@ class RunTrace:
 
     @property
     def quality(self) -> Quality | None:
-        """`degraded` if something failed or was answered in part, and it went on; `None` until it ends."""
+        """`degraded` if something failed or was answered in part, and it continued; `None` until it ends."""
         if self.status != "finished":
             return None
         return QualityOnRecord(self.entries).quality(self.records)
@@ -181,7 +181,7 @@ class RunTrace:
 
     @property
     def inputs(self) -> dict[str, JsonValue]:
-        """The inputs of the run, with those that were given anew when it was resumed."""
+        """The inputs of the run, with those that were replaced when it was resumed."""
         return dict(self._attempts.inputs)
 
     @property
@@ -240,10 +240,10 @@ class RunTrace:
 
     @property
     def critical_path(self) -> tuple[str, ...]:
-        """The places of the steps and functions that decided how long the run took.
+        """The chain of steps and functions that decided how long the run took, as their places.
 
-        Each began after the one before it, and the last is the one that ended last, or still goes on. The
-        path inside of a step comes after the step.
+        Each began after the one before it, and the last is the one that ended last, or is still running. The
+        steps inside of a step follow it.
         """
         return tuple(row.place for row in self.timeline if row.is_critical and row.kind != "agent")
 
@@ -343,7 +343,7 @@ class RunTrace:
         """Compare the run with another one, ignoring ids and times. Return nothing if they do not differ.
 
         Raises:
-            ConfigurationError: `other` is no trace.
+            ConfigurationError: `other` is not a trace.
         """
         if not isinstance(other, RunTrace):
             expected = "the trace of another run; of a result, that is result.trace"

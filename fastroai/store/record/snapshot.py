@@ -50,7 +50,7 @@ class RunSnapshot:
 
     @property
     def running(self) -> tuple[str, ...]:
-        """Ids of the steps or nodes that have started and not ended. An interrupted run starts them anew."""
+        """Ids of the steps or nodes that have started and not ended. An interrupted run starts them again."""
         return tuple(
             dict.fromkeys(one.step for one in self.trace.steps if one.depth == 0 and one.status == "running")
         )
@@ -62,10 +62,10 @@ class RunSnapshot:
 
     @property
     def waits_until(self) -> datetime | None:
-        """Time from which `wake` takes a paused run up: the first end of its `waits`; `None` without one."""
+        """When `wake` may resume a paused run: the earliest end of its `waits`; `None` if there is none."""
         return first_until(self.waits)
 
     @property
     def finish(self) -> RunFinished | None:
-        """How the run ended or why it paused; `None` while it goes on, and if its process died."""
+        """How the run ended or why it paused; `None` while it runs, and if its process died."""
         return self.trace.ended

@@ -38,7 +38,7 @@ def default_spend_store() -> MemorySpendStore:
 class MemorySpendStore(RuledSpendStore):
     """A `SpendStore` for the runs of one process, in any of its threads and event loops.
 
-    Its counts are gone when the process ends. A forked process goes on with a count of its own.
+    Its counts are gone when the process ends. A forked process continues a count of its own.
     """
 
     def __init__(

@@ -169,7 +169,8 @@ class SpendStore(Protocol):
 
     Windows are those of the calendar in UTC, by the store's own clock. Spending counts in the window that the
     clock shows. If the clock is set back into a window that the store still knows, the window counts again,
-    together with all later ones. If it is set back further, the window that was left goes on, until the clock
+    together with all later ones. If it is set back further, the window that was left continues, until the
+    clock
     comes to the end of the one that it shows. A store knows the windows of an account that ended less than
     `SpendClaim.keep` ago, and in any case the latest four.
 
@@ -201,7 +202,7 @@ class SpendStore(Protocol):
         ...
 
     async def mark_sent(self, claim: SpendClaim) -> bool:
-        """Note that the request is sent now. Return `False` if its claim was given up: then do not send."""
+        """Note that a request is about to be sent. On `False`, do not send it: its claim is released."""
         ...
 
     async def settle(self, claim: SpendClaim, cost_usd: Decimal) -> SpendBalance:

@@ -675,7 +675,7 @@ def test_without_the_extra_it_says_what_to_install(
     assert ended.value.code == 2
     said = capsys.readouterr().err
     assert said == (
-        "fastroai: the command line needs typer and rich, which the extra 'cli' brings: "
+        "fastroai: the command line needs typer and rich: "
         "pip install 'fastroai-runs[cli]'\n"
     )
 
