@@ -297,7 +297,7 @@ class RowTable(Generic[OutputT]):
             else ""
         )
         lines = table(("row", "inputs", "output", "cost"), map(_cells, last), texts=3)
-        return page(f"<h4>{escaped(self.summary)}</h4>{more}{lines}", str(self))
+        return page(f"<h3>{escaped(self.summary)}</h3>{more}{lines}", str(self))
 
     @property
     def summary(self) -> str:

@@ -315,8 +315,8 @@ class Telling(Protocol):
         """The places of the steps that run when the fact happens, first started first."""
         ...
 
-    def cost(self, place: str, ended_at: datetime) -> str:
-        """Return, in brackets, the cost of the attempt at a place that ended then; empty without one."""
+    def attempt(self, place: str, ended_at: datetime) -> tuple[int, str]:
+        """Return the number, from 1, of the attempt at a place that ended then, and its cost in brackets."""
         ...
 
     def cost_until(self, place: str, by: datetime) -> str:
@@ -582,7 +582,7 @@ class RunFinished(RunFact, PlanFact):
 
     @override
     def sentences(self, run: Telling) -> tuple[str, ...]:
-        stopped = ", ".join(f"{place}{run.cost(place, self.at)}" for place in run.running)
+        stopped = ", ".join(f"{place}{run.attempt(place, self.at)[1]}" for place in run.running)
         why = "" if self.failure is None else f": {self.failure}"
         cancelled = f"; cancelled with it: {stopped}" if stopped else ""
         return (f"the run {'was ' if self.status == 'cancelled' else ''}{self.status}{why}{cancelled}",)
@@ -805,7 +805,8 @@ class StepFinished(StepEnds):
         if self.place not in run.running:
             return (f"{self.place}: its output is taken over, and it does not run",)
         what = "asked for more from the user" if self.conversation == "incomplete" else "finished"
-        return (f"{self.place}: {what} at attempt {self.attempt}{run.cost(self.place, self.at)}",)
+        number, cost = run.attempt(self.place, self.at)
+        return (f"{self.place}: {what} at attempt {number}{cost}",)
 
 
 @dataclass(slots=True)
@@ -847,8 +848,8 @@ class StepFailed(StepEnds):
 
     @override
     def sentences(self, run: Telling) -> tuple[str, ...]:
-        cost = run.cost(self.place, self.at)
-        return (f"{self.place}: attempt {self.attempt} {self.failure.sentence}{cost}",)
+        number, cost = run.attempt(self.place, self.at)
+        return (f"{self.place}: attempt {number} {self.failure.sentence}{cost}",)
 
 
 @dataclass(slots=True)
@@ -887,7 +888,7 @@ class StepHalted(StepEnds):
     @override
     def sentences(self, run: Telling) -> tuple[str, ...]:
         why = ", ".join(f"and {wait}" for wait in self.waits) or "because a pause was requested"
-        return (f"{self.place}: halted, {why}{run.cost(self.place, self.at)}",)
+        return (f"{self.place}: halted, {why}{run.attempt(self.place, self.at)[1]}",)
 
 
 def _retries_used(given: object) -> RetriesUsed:
@@ -951,11 +952,11 @@ class StepRetried(PlacedFact, Ends):
     @override
     def sentences(self, run: Telling) -> tuple[str, ...]:
         again = f"tried again after {self.delay:.3g} s" if self.delay else "tried again at once"
-        failed = f"attempt {self.attempt}"
         if self.unit == "step":
-            cost = run.cost(self.place, self.at)
-            return (f"{self.place}: {failed} {self.failure.sentence}{cost}; {again}",)
-        return (f"{self.place}: agent call {self.call}, {failed}, {self.failure.sentence}; {again}",)
+            number, cost = run.attempt(self.place, self.at)
+            return (f"{self.place}: attempt {number} {self.failure.sentence}{cost}; {again}",)
+        failed = f"attempt {self.attempt}, {self.failure.sentence}"
+        return (f"{self.place}: agent call {self.call}, {failed}; {again}",)
 
 
 def question_id(place: str, name: str = "") -> str:
@@ -1019,7 +1020,7 @@ class QuestionAsked(StepFact, Begins, PlanFact):
     def sentences(self, run: Telling) -> tuple[str, ...]:
         if self.name:
             return (f"{self.place}: asks a person (question {self.id})",)
-        cost = run.cost(self.place, self.at)
+        _, cost = run.attempt(self.place, self.at)
         return (f"{self.place}: asks a person, and waits for the answer{cost}",)
 
 

@@ -112,7 +112,7 @@ class Workflow:
         return svg(self._drawing(result))
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        return page(f"<h4>{escaped(repr(self))}</h4>{picture(self._drawing(None))}", repr(self))
+        return page(f"<h3>{escaped(repr(self))}</h3>{picture(self._drawing(None))}", repr(self))
 
     def _drawing(self, result: WorkflowResult | None) -> Drawing:
         return draw_flow(self.spec, self.name) if result is None else result.trace.drawing()

@@ -263,7 +263,7 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
         "so it was not sent. Wait until 2026-03-02 00:00 UTC, or set a lower max_tokens or raise the limit "
         "in code; for the open window only, use SpendBook.set_limit or `fastroai spend set`",
     ),
-    (SpendLimitExceeded(1_234_000_000, 5), "$0.000005 of $1,234 is spent, so the next"),
+    (SpendLimitExceeded(1_234_000_000, 5), "$0.000005 of $1,234.00 is spent, so the next"),
     (
         TokenBudgetExceeded(1_000, 990, "s", 50, ("p",)),
         "budget of 'p' reached in step 's': 990 of 1,000 tokens are used, and the next request could use 50, "
@@ -291,7 +291,7 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     (
         RunStoreUnavailable("a.db", "it is full", "make room"),
         "run store a.db is unavailable: it is full; make room. Nothing is half written. After that, repeat the "
-        "call that only reads, and resume a run that was stopped",
+        "call if it only reads; if it stopped a run, resume the run",
     ),
     (
         RevisionConflict("run/1", 2, 3),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Final
@@ -39,13 +39,15 @@ class _Told:
 
     def __init__(self, attempts: Iterable[StepAttempt]) -> None:
         self.running: dict[str, None] = {}
-        self._ended: dict[tuple[str, datetime], StepAttempt] = {}
-        """Attempts by place and by the time at which they ended."""
+        self._ended: dict[tuple[str, datetime], tuple[int, StepAttempt]] = {}
+        """Attempts by place and by the time at which they ended, with their numbers from 1 at each place."""
+        numbers = Counter[str]()
         self._interrupted: defaultdict[str, deque[StepAttempt]] = defaultdict(deque)
         """Attempts that never ended, by place, in the order in which they were made."""
         for attempt in attempts:
+            numbers[attempt.place] += 1
             if attempt.ended_at is not None:
-                self._ended[attempt.place, attempt.ended_at] = attempt
+                self._ended[attempt.place, attempt.ended_at] = numbers[attempt.place], attempt
             elif attempt.status == "interrupted":
                 self._interrupted[attempt.place].append(attempt)
 
@@ -63,8 +65,9 @@ class _Told:
         elif isinstance(entry, facts.StepEnds) or (isinstance(entry, facts.QuestionAsked) and not entry.name):
             self.running.pop(entry.place, None)  # a pause node ends with its question
 
-    def cost(self, place: str, ended_at: datetime) -> str:
-        return _cost(self._ended.get((place, ended_at)))
+    def attempt(self, place: str, ended_at: datetime) -> tuple[int, str]:
+        number, attempt = self._ended.get((place, ended_at), (1, None))
+        return number, _cost(attempt)
 
     def cost_until(self, place: str, by: datetime) -> str:
         attempts, last = self._interrupted.get(place, deque()), None

@@ -203,7 +203,7 @@ async def test_a_refusal_says_whether_the_end_of_other_runs_or_of_the_day_makes_
     assert isinstance(while_it_runs, SpendLimitExceeded)
     assert (while_it_runs.committed, while_it_runs.reserved) == (0, RUN)
     assert "not started. Try again when the runs that reserved it have ended, or raise" in str(while_it_runs)
-    with pytest.raises(SpendLimitExceeded, match="not begun. Wait until .* UTC, or raise") as stopped:
+    with pytest.raises(SpendLimitExceeded, match="not started. Wait until .* UTC, or raise") as stopped:
         await pipeline.execute(reserve="quote")
     assert (stopped.value.committed, stopped.value.reserved) == (RUN, 0)
 
@@ -242,7 +242,7 @@ async def test_a_run_whose_cost_nothing_bounds_cannot_reserve_it(model_server: M
     unpriced = Pipeline("unpriced", {"ask": other.as_step(lambda ctx: "?")})
     graph: Graph[Any, Any, Any] = Graph("loop", nodes={"anything": anything}, entry="anything")
     for run, reason in (
-        (code, "Nothing bounds what 'code' costs: step 'anything': "),
+        (code, "'code' has none: step 'anything': "),
         (unpriced, "no price is known"),
         (graph, "a graph, whose nodes run as often as its edges say"),
     ):

@@ -403,7 +403,7 @@ async def test_of_recorded_usage_that_is_priced_in_part_spend_limits_count_that_
 async def test_of_a_purchase_that_is_priced_in_part_spend_limits_count_that_part() -> None:
     limit = SpendLimit(usd=1, store=MemorySpendStore(), on_unpriced="allow", on_unbounded="allow")
     units = {"input_tokens": 600_000}
-    with pytest.raises(SpendLimitExceeded, match=r"\$1\.5 of \$1"):
+    with pytest.raises(SpendLimitExceeded, match=r"\$1\.50 of \$1\.00"):
         async with budget_scope(limit):
             for _ in range(2):
                 async with spend(model="openai:gpt-4o-search-preview", units=units) as purchase:

@@ -166,9 +166,9 @@ def test_a_file_is_named_by_a_path(path: Any) -> None:
 def test_without_the_client_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "redis", None)
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(MissingExtraError, match="RedisRunStore needs redis.*'redis'"):
+    with pytest.raises(MissingExtraError, match=r"RedisRunStore needs redis: .*\[redis\]"):
         RedisRunStore("redis://localhost")
-    with pytest.raises(MissingExtraError, match="PostgresRunStore needs psycopg.*'postgres'"):
+    with pytest.raises(MissingExtraError, match=r"PostgresRunStore needs psycopg: .*\[postgres\]"):
         PostgresRunStore("")
 
 

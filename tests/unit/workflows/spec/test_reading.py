@@ -171,7 +171,7 @@ def test_a_spec_of_version_01_has_functions_only() -> None:
     assert load_spec(text + "    - {id: a, function: work, inputs: {}}").version == "0.1"
     check(
         text + "    - {id: a, «intent: Do it}\n    «max_rounds: 2\n«workflow: {name: main}\n",
-        'intent is not in version "0.1"',
+        'version "0.1" does not have intent',
         "max_rounds is not",
         "workflow is not",
     )
@@ -181,7 +181,7 @@ def test_gates_are_of_version_02() -> None:
     check(
         "version: '0.1'\nfunctions:\n  g: {«mode: gate, «timeout: 3}\n"
         "contracts: {Out: {a: {type: string}}}\nflows: {main: {steps: [{id: a, «intent: b}]}}\n",
-        'mode is not in version "0.1" like this',
+        'version "0.1" does not have mode in this form',
         "timeout is not",
         "intent is not",
     )
