@@ -382,7 +382,7 @@ class Engine:
 def check_schedule(schedule: str, cron_timezone: str | None) -> None:
     """Refuse a schedule that never fires. Raises `ConfigurationError`."""
     if not isinstance(schedule, str) or not croniter.is_valid(schedule, second_at_beginning=True):  # pyright: ignore[reportUnnecessaryIsInstance]
-        expected = "five fields of cron, such as '0 9 * * 1-5', or six, of which the first is the second"
+        expected = "five fields of cron, such as '0 9 * * 1-5', or six, which begin with the second"
         raise ConfigurationError("schedule", schedule, expected)
     if cron_timezone is not None:
         try:

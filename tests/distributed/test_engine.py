@@ -92,7 +92,7 @@ async def test_a_schedule_that_cannot_do_what_it_says_is_refused(app: Distribute
     with pytest.raises(ContractViolation):
         app.schedule("n", "work", "0 3 * * *", {"number": "four"})
     app.schedule("n", "work", "0 3 * * *", {"number": 1}, cron_timezone="Europe/Berlin")
-    refused("another schedule 'n'", "n", "work", "0 4 * * *", {"number": 1})
+    refused("another schedule is called 'n'", "n", "work", "0 4 * * *", {"number": 1})
 
 
 # --- a DBOS of the program ---
@@ -163,7 +163,7 @@ async def test_other_code_of_the_same_version_is_refused(app: Distributed, url: 
         (living,) = (await read_roster(app.store, name)).workers
     elsewhere = replace(living, executor="elsewhere", knows={"work": "otherwise"})
     await sign_on(app.store, name, elsewhere)
-    with pytest.raises(ConfigurationError, match="living workers of this version have other definitions"):
+    with pytest.raises(ConfigurationError, match="running workers of this one have other definitions"):
         await app.worker(version="v1").__aenter__()
     async with app.worker(version="v2", **FAST):
         pass

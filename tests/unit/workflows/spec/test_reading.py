@@ -172,8 +172,8 @@ def test_a_spec_of_version_01_has_functions_only() -> None:
     check(
         text + "    - {id: a, «intent: Do it}\n    «max_rounds: 2\n«workflow: {name: main}\n",
         'version "0.1" does not have intent',
-        "max_rounds is not",
-        "workflow is not",
+        "does not have max_rounds",
+        "does not have workflow",
     )
 
 
@@ -182,8 +182,8 @@ def test_gates_are_of_version_02() -> None:
         "version: '0.1'\nfunctions:\n  g: {«mode: gate, «timeout: 3}\n"
         "contracts: {Out: {a: {type: string}}}\nflows: {main: {steps: [{id: a, «intent: b}]}}\n",
         'version "0.1" does not have mode in this form',
-        "timeout is not",
-        "intent is not",
+        "does not have timeout",
+        "does not have intent",
     )
 
 
