@@ -89,7 +89,7 @@ from fastroai.usage.limits import NO_LIMITS, limits_of, together
 class Graph(
     FrontDoor[DepsT, InputT, GraphResult[OutputT]], MapsRows[OutputT], Generic[DepsT, InputT, OutputT]
 ):
-    """A state machine: nodes are steps, and edges say which comes after which, and when.
+    """A state machine: nodes are steps, and edges say which node comes next, and when.
 
         graph = Graph(
             "support",
@@ -260,7 +260,7 @@ class Graph(
 
     @cached_property
     def definition(self) -> dict[str, JsonValue]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Shape of the graph as plain data. It must be the same when a run is resumed, but for `force`."""
+        """Shape of the graph as plain data. Resuming a run needs the same shape, or `force`."""
         return define(self.name, self.nodes, self._plan, self._setup.conversation.mode, self.version)
 
     def _sent_by(self, node: str) -> Annotation | None:
@@ -381,8 +381,8 @@ class Graph(
 
         Args:
             run_id: Id of the run.
-            inputs: New values for some inputs. They are written to the memory of the run, over what nodes
-                wrote there. A branch of a fork that is open keeps the values that it wrote itself.
+            inputs: New values for some inputs. They are written to the memory of the run, over the values
+                that nodes wrote there. A branch of a fork that is open keeps the values that it wrote itself.
             input: The answer to the question of a pause node, which becomes its output. Each
                 question takes one answer.
             node: The pause node whose question is answered; by default the one that asked first.
@@ -433,7 +433,7 @@ class Graph(
     ) -> GraphStream[OutputT]:
         """`resume` as a stream: iterate the events of the rest of the run.
 
-        The events of what finished before are not repeated: `follow` has the facts of the whole run.
+        Events of work that had finished are not repeated: `follow` has the facts of the whole run.
         """
         return GraphStream(self._resumption(run_id, deps, self._answered(input, node, options), **options))
 
@@ -451,8 +451,8 @@ class Graph(
     def replay(self, trace: RunTrace) -> Divergence | None:
         """Repeat the decisions of a run on its recorded outcomes, and return the first difference, if any.
 
-        No node is run and nothing is sent; nested pipelines and graphs are taken as they ended. Conditions
-        read outputs, so the trace of a run with a codec has to be read with that codec.
+        No node runs and nothing is sent; the recorded ends of nested pipelines and graphs are used.
+        Conditions read outputs, so the trace of a run with a codec has to be read with that codec.
 
         Raises:
             RunCorrupt: the inputs on record are not what the graph accepts.

@@ -134,7 +134,7 @@ class RunEvent:
 
     @property
     def path(self) -> tuple[str, ...]:
-        """Names of the pipelines and steps around that pipeline, outermost first, and its own last."""
+        """Names of the pipelines and steps around the event, from the outermost to its own pipeline."""
         return self.part.path
 
     @property
@@ -173,8 +173,9 @@ class Fact(RunEvent):
     """An event that decides how a run continues, or that the log of the run keeps.
 
     Each fact is about the run (`RunFact`), or it is the beginning (`Begins`) or the end (`Ends`) of something
-    in the run, or a note about it (`Notes`). One that is a beginning and an end is all that the log has of
-    something small, with its outcome and its cost. A subclass with a `kind` is known to every reader of logs.
+    in the run, or a note about it (`Notes`). A small thing may have a
+    single fact that is both, with its outcome and cost. A subclass with a `kind` is known to every reader of
+    logs.
     """
 
     kind: ClassVar[str]
@@ -205,22 +206,22 @@ class Fact(RunEvent):
 
     @property
     def child_run(self) -> str:
-        """Id of a run of its own that belongs to this run, and is deleted with it; empty without one."""
+        """Id of a separate run that belongs to this run, and is deleted with it; empty without one."""
         return ""
 
     @property
     def about(self) -> Key:
-        """What the fact is about: all facts about one thing have the same key."""
+        """The key of the thing that the fact is about: all facts about one thing have the same key."""
         what, fields = _identifying(self.identity)
         return what, *[field(self) for field in fields]
 
     @property
     def where(self) -> str:
-        """The place of what the fact is about, as far as it says so; empty for a fact about the whole run."""
+        """The place that the fact is about; empty for a fact about the whole run."""
         return ""
 
     def in_short(self) -> str:
-        """Return what happened in a few words, for the error about a log that does not fit."""
+        """Return what happened in a few words, for errors about a damaged log."""
         return self.short.format(self)
 
     def detached(self) -> Self:
@@ -341,7 +342,7 @@ class Telling(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureFacts:
-    """An exception, as far as it can be written down."""
+    """The parts of an exception that can be stored: its type, message and class."""
 
     error_type: str
     message: Text[str]
@@ -509,7 +510,7 @@ class RunStarted(RunFact):
 
 @dataclass(slots=True, kw_only=True)
 class RunResumed(RunFact):
-    """A process took the run up again. Everything that had started and had not ended starts again."""
+    """A process resumed the run. Everything that had started and not ended starts again."""
 
     kind: ClassVar[str] = "run_resumed"
     reopens: ClassVar = True
@@ -867,7 +868,7 @@ class StepCancelled(StepEnds):
 
 @dataclass(slots=True)
 class StepHalted(StepEnds):
-    """A step waits for something, or runs a pipeline or graph that was paused.
+    """A step stopped, because it waits for something, or runs a pipeline or graph that was paused.
 
     It runs again, from its beginning, when the run is resumed.
     """
@@ -976,7 +977,7 @@ def wait_id(place: str, *names: str) -> str:
 
 @dataclass(slots=True)
 class QuestionAsked(StepFact, Begins, PlanFact):
-    """A step asked a person a question with `ctx.ask`, or a pause node did, whose output is the question."""
+    """A step asked a person a question with `ctx.ask`, or a pause node did with its output."""
 
     kind: ClassVar[str] = "question_asked"
     short: ClassVar = "a question of {0.step_id!r}"
@@ -1008,7 +1009,7 @@ class QuestionAsked(StepFact, Begins, PlanFact):
 
     @property
     def inbox_id(self) -> str:
-        """The id of the question among those of all runs: pass it to `Inbox.get` and `Inbox.answer`."""
+        """The id of the question, unique in the store: pass it to `Inbox.get` and `Inbox.answer`."""
         return f"{self.run_id}:{self.id}"
 
     @property
@@ -1136,7 +1137,7 @@ class CallFact(PlacedFact, Notes):
 
 @dataclass(slots=True, kw_only=True)
 class CallChanged(CallFact):
-    """What is declared for a call has changed since its answer was put on record. Listeners are told, too."""
+    """The declaration of a call has changed since its answer was stored. Listeners get this event, too."""
 
     kind: ClassVar[str] = "call_changed"
     attempt: int = 1
@@ -1324,7 +1325,7 @@ class RequestEnded(Ends):
 
 @dataclass(slots=True, kw_only=True)
 class RequestInBatch(PlacedFact, Notes):
-    """A request was sent in a batch. A process that resumes the run collects its answer there."""
+    """A request was sent in a batch. A process that resumes the run collects its answer from the batch."""
 
     kind: ClassVar[str] = "request_in_batch"
     says: ClassVar = None
@@ -1337,9 +1338,9 @@ class RequestInBatch(PlacedFact, Notes):
 
 @dataclass(slots=True, kw_only=True)
 class AgentCallEnded(PlacedFact, Ends):
-    """An agent call failed; or it ended although its last answer calls tools, as with deferred tool calls.
+    """An agent call failed, or ended although its last answer calls tools, as with deferred tool calls.
 
-    Any other call ends with an answer that calls no tool, so that answer says it.
+    Every other call ends with an answer that calls no tool, and has no such event.
     """
 
     kind: ClassVar[str] = "agent_call_ended"
@@ -1433,7 +1434,7 @@ class OnceDone(PlacedFact, Ends):
 
 @dataclass(slots=True, kw_only=True)
 class OnceFailed(PlacedFact, Ends):
-    """A side effect of `ctx.once` raised an exception. So it has ended, and no crash interrupted it."""
+    """A side effect of `ctx.once` raised an exception, so it has ended."""
 
     kind: ClassVar[str] = "once_failed"
     says: ClassVar = None

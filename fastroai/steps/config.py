@@ -53,8 +53,8 @@ _MEANT: Final = ("timeout", "retries", "retry_delay", "cost_budget")
 class ExecutionConfig:
     """Settings that steps and pipelines share. A setting that is not given is inherited.
 
-    Such a setting reads as `NOT_GIVEN`, not as its default: 0 retries that were given win over those of the
-    pipeline, and 0 that nobody gave would do so too. In a step, `ctx.config` has the values that hold.
+    It then reads as `NOT_GIVEN`, not as its default: otherwise a default of 0 retries would override the
+    pipeline's. In a step, `ctx.config` has the values that apply.
     """
 
     timeout: Duration | NotGiven | None = NOT_GIVEN

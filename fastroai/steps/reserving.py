@@ -74,11 +74,11 @@ class SpendTerms(RequestTerms):
 
 
 class Spend:
-    """Spending whose money is set aside; made by `spend` and `ctx.spend`.
+    """A purchase for which money is reserved; made by `spend` and `ctx.spend`.
 
     Enter it with `async with`, or with `with` in code that is not async, such as sync steps and tools.
-    Inside, buy what you want, and say once what it has cost: `settle` or `release`. Without either, the
-    spending counts as unmeasured, at the most that it can have cost, however the block is left.
+    Inside the block, buy something, and then call `settle` with its cost, or `release`. If you call neither,
+    the purchase counts as unmeasured, at the most that it can have cost.
     """
 
     def __init__(

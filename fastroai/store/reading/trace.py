@@ -115,7 +115,7 @@ class RunTrace:
 
     @property
     def changed_calls(self) -> tuple[facts.CallChanged, ...]:
-        """The calls that were declared differently than on record, and what became of their answers."""
+        """The calls whose declarations have changed since they were recorded."""
         return tuple([entry for entry in self.entries if isinstance(entry, facts.CallChanged)])
 
     @property

@@ -329,7 +329,7 @@ def test_the_explanation_tells_what_was_spent_in_attempts_that_were_interrupted(
         "a (2 requests, $0.002 and what is not known)",
         "a",
     ]
-    assert explained[-1].endswith("a: finished at attempt 1 (1 request, $0.004)")
+    assert explained[-1].endswith("a: finished at attempt 4 (1 request, $0.004)")
 
 
 def test_the_explanation_takes_a_step_that_waited_for_its_next_attempt_for_what_it_is() -> None:
