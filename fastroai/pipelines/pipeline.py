@@ -189,7 +189,7 @@ class Pipeline(
 
     @property
     def levels(self) -> list[list[str]]:
-        """Steps by the length of the longest chain before them. Only for display: runs do not wait for levels."""
+        """Steps by the length of the longest chain before them. For display: runs do not wait for levels."""
         return self._plan.levels()
 
     def to_mermaid(self, result: PipelineResult[Any] | None = None) -> str:

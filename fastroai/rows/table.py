@@ -143,9 +143,9 @@ class RowTable(Generic[OutputT]):
         table.failed            # the rows without an output
         table.cost_usd
 
-    Without a store, all rows are in memory. With one, they are read when they are asked for: `async for row
+    Without a store, all rows are in memory. With one, they are read on demand: `async for row
     in table` and `for row in table` read a few hundred at a time; `records`, `frame` and `arrow` read all.
-    Reading without `await` blocks the event loop meanwhile.
+    Reading without `await` blocks the event loop.
     """
 
     def __init__(
@@ -246,7 +246,7 @@ class RowTable(Generic[OutputT]):
         return [row.as_columns(columns) for row in rows]
 
     def output_columns(self, rows: Sequence[Row[Any]] = ()) -> Sequence[str] | None:
-        """Return the fields of the outputs: those that the type declares, otherwise those of these rows."""
+        """Return the fields of the outputs: the declared ones, or else the fields that these rows have."""
         declared = columns_of(self._returns)
         if declared is not None or not rows:
             return declared
@@ -258,7 +258,7 @@ class RowTable(Generic[OutputT]):
     # --- frames ---
 
     def frame(self, backend: str | None = None) -> Any:
-        """Return all rows as a frame of the library that they came from, otherwise of one that is installed.
+        """Return all rows as a frame of the library that they came from, or of an installed one.
 
         Args:
             backend: `"pandas"`, `"polars"` or `"pyarrow"`.
@@ -301,7 +301,7 @@ class RowTable(Generic[OutputT]):
 
     @property
     def summary(self) -> str:
-        """The sum of the table, in one line."""
+        """The totals of the table, in one line."""
         usage = self.usage
         told = [f"{len(self):,} rows of {self.name!r}: {self.status}"]
         if self.reason and self.status != "finished":

@@ -354,7 +354,7 @@ class StepContext(Generic[DepsT_co]):
         return {before: outputs.values[before] for before in outputs.needs_of(self._reader)}
 
     def read(self, names: Iterable[str]) -> dict[str, object]:
-        """Return values by name: outputs of the steps before this one, or inputs. Missing ones are left out."""
+        """Return values by name: outputs of steps before this one, or inputs. Missing ones are left out."""
         outputs, values = self._data.outputs, {}
         for name in names:
             if outputs.is_read_by(self._reader, name):

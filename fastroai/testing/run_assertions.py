@@ -31,7 +31,7 @@ def assert_run(
     most_usd: Amount | None = None,
     prompts: Sequence[str] | None = None,
 ) -> None:
-    """Compare a run with what is expected of it. The error has every difference.
+    """Compare a run with your expectations. The error lists every difference.
 
         assert_run(result, path=["classify", "reply"], requests=2, most_usd="0.01")
 

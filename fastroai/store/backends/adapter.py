@@ -19,7 +19,7 @@ _OPERATIONS: Final = ("append", "read", "compare_and_set", "list", "delete")
 
 
 def adapt_run_store(store: object) -> RunStore:
-    """Return the store itself if its methods are async; otherwise an adapter that calls them in one thread.
+    """Return the store itself if its methods are async; otherwise an adapter that calls them in a thread.
 
     Calls in that thread never overlap. A call that is cancelled after it has begun runs to its end, before
     the next one begins. For a path or URL, this returns the store there, as `open_run_store` does; all who

@@ -50,9 +50,9 @@ class OffloadingRunStore(ReadsRuns, KeptAt):
 
         store = OffloadingRunStore(SQLiteRunStore("runs.db"), FilePayloadStore("payloads"))
 
-    An entry is large because of an output, an input, a response or a message in it. It is kept as it would be
-    stored, so a codec encrypts it as well. Each run has payloads of its own, which are deleted with it. A
-    fork copies those that it takes over. Every program that reads the runs needs both stores.
+    An entry is large because of an output, an input, a response or a message in it. It is kept in
+    its stored form, so a codec encrypts it too. Each run has its own payloads, which are deleted with it. A
+    fork copies the payloads that it needs. Every program that reads the runs needs both stores.
     """
 
     largest_value = None

@@ -184,7 +184,7 @@ class RunHistory:
     ) -> tuple[RunSummary, ...]:
         """Return the runs, newest first; those that cannot be read come last.
 
-        With a filter or a `limit`, it looks runs up in indexes, and reads only those that it returns.
+        With a filter or a `limit`, it finds runs in indexes, and reads only the runs that it returns.
 
         Args:
             status: Return only runs with this status: `queued`, `running`, `paused`, `finished`, `failed`,
@@ -225,7 +225,7 @@ class RunHistory:
             query: Which runs, and in which order; by default all, newest first.
             limit: Most runs of the page.
             after: `Page.next` of the page before. Runs that were added, changed or deleted since then are
-                seen where they belong: none is shown twice that stays where it is.
+                shown at their new position. A run that stays in its position is never shown twice.
 
         Raises:
             ConfigurationError: `limit` is not from 1 to 1,000, or `after` is not from a page of such a query.
@@ -247,8 +247,8 @@ class RunHistory:
     async def count(self, query: RunQuery = EVERY_RUN) -> int:
         """Return how many runs match a query.
 
-        Of runs that are `running`, `queued`, `interrupted` or `set_aside`, all headers are read: only these
-        say which it is.
+        For runs that are `running`, `queued`, `interrupted` or `set_aside`, it reads all headers, because
+        only these tell the statuses apart.
 
         Raises:
             RunStoreUnavailable: the store could not be read.
@@ -262,9 +262,9 @@ class RunHistory:
 
         A run can continue if its sleep is over, if something that it waits for has come, or if the time for
         that
-        is over. Runs that have been due for longest come first; of those that are due since the same time, as
-        for a window of a spend limit, those that have waited longest. A run that is due by its entry in the
-        index, and whose header cannot be read, is one of them: its status is `unreadable`. Runs that workers
+        is over. Runs that have been due for longest come first; if they became due at the same time, as with
+        a window of a spend limit, runs that have waited longest. The list includes runs that are due by the
+        index but whose header cannot be read: their status is `unreadable`. Runs that workers
         carry are none of them.
         """
         runs, now = await due_runs(self._store, pipeline)
@@ -279,8 +279,8 @@ class RunHistory:
     async def interrupted(self, pipeline: str) -> tuple[RunSummary, ...]:
         """Return the runs of a pipeline or graph whose processes died, which `recover` resumes, newest first.
 
-        A run that has not ended by its entry in the index, and whose header cannot be read, is one of them:
-        its status is `unreadable`. Distributed runs are none of them.
+        The list includes runs that have not ended by the index but whose header cannot be read: their
+        status is `unreadable`. Distributed runs are left out.
         """
         unended = every_run(self._store, RunQuery(status="running", pipeline=pipeline))
         runs = [self._summary_of(found, now) async for found, now in unended]
@@ -305,11 +305,11 @@ class RunHistory:
         return (await read_header(self._store, run_id)).header
 
     async def trace(self, run_id: str) -> RunTrace:
-        """Return what happened in a run, as far as it is on record. Raises as `header`."""
+        """Return the recorded history of a run. Raises the errors of `header`."""
         return await read_trace(self._store, await self.header(run_id), self._codec)
 
     async def state(self, run_id: str) -> RunSnapshot:
-        """Return how far a run is. Raises as `header`."""
+        """Return how far a run is. Raises the errors of `header`."""
         check_run_id(run_id)
         found = await read_header(self._store, run_id)
         trace = await read_trace(self._store, found.header, self._codec)
@@ -378,9 +378,10 @@ class RunHistory:
 
         Args:
             since: Beginning of the period, a time with a time zone; by default there is no limit.
-            until: End of the period, which is not part of it; by default there is no limit.
+            until: End of the period, which does not include this time; by default there is no limit.
             by: The fields of the rows that are set: `day` (of UTC), `pipeline` (the outermost one, or the
-                graph), `model` (as `provider:model`), `tenant`, `tag`. Nothing gives one row for the total. A
+                graph), `model` (as `provider:model`), `tenant`, `tag`. Without any, there is one row with
+                the total. A
                 request counts in the row of each of its tags, so rows by tag do not add up to the total.
 
         Raises:
@@ -431,9 +432,9 @@ class RunHistory:
             await cancel_halted(self._store, run_id, self._codec)
 
     async def delete(self, run_id: str, *, force: bool = False) -> None:
-        """Delete a run. If this is interrupted, the run is either as it was, or gone.
+        """Delete a run. If this is interrupted, the run is either unchanged or deleted.
 
-        With a run of rows, the runs of its rows are deleted, before it is.
+        The runs of the rows of a run of rows are deleted first.
 
         Args:
             run_id: The run.
@@ -475,15 +476,15 @@ class RunHistory:
         status: RunState | Collection[RunState] | None = None,
         dry_run: bool = False,
     ) -> tuple[str, ...]:
-        """Forget the runs in which nothing has happened for some time, and return their ids.
+        """Delete the runs that have not changed for some time, and return their ids.
 
-        Runs that a process has are kept, and so are runs that cannot be read, which have no age. Paused runs
-        are forgotten like all others, and so are runs that are driven from outside, which no process has:
-        give an age within which they always continue, or `status`.
+        Runs that are in progress are kept, and so are unreadable runs, whose age is unknown. Paused runs are
+        deleted like all others, and so are runs that a coding agent drives: give an age within which they
+        always continue, or `status`.
 
         Args:
-            older_than: The time in which nothing has happened. A number is refused: it may be meant in days,
-                and what is deleted is gone.
+            older_than: The time since the last change, as a `timedelta`. A number is refused, because its
+                unit would be unclear.
             status: Only runs with this status, or one of these; by default all, also interrupted, paused and
                 driven runs.
             dry_run: Only return the ids.
@@ -521,7 +522,7 @@ class RunHistory:
         return tuple(deleted)
 
     async def rebuild_indexes(self) -> None:
-        """Rebuild the indexes from the headers of runs, for a store from which somebody has removed keys.
+        """Rebuild the indexes from the headers of runs, after somebody has removed keys from the store.
 
         This reads every run. Runs can go on meanwhile.
         """

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class RunSnapshot:
     """How far a run is, in any process: `await pipeline.get_state(run_id)`.
 
-    Values are as they are on record: JSON.
+    Values are JSON, as they are stored.
     """
 
     status: RunState
@@ -40,12 +40,12 @@ class RunSnapshot:
 
     @property
     def inputs(self) -> Mapping[str, Any]:
-        """The inputs, with those that were replaced on resume."""
+        """The inputs, including the values that `resume` has replaced."""
         return self.trace.inputs
 
     @property
     def outputs(self) -> Mapping[str, Any]:
-        """The latest output of each step or node that has given one, by id."""
+        """The latest output of each step or node that has one, by id."""
         return self.trace.outputs
 
     @property
