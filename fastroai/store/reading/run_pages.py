@@ -143,8 +143,8 @@ class _Page:
         line = "\n".join(  # words stay apart where the styles of a notebook that is not trusted are left out
             (
                 f'<span style="padding-left: {indent}px">{escaped(row.name, 60)}{kind}</span>',
-                f'<svg viewBox="0 0 {WIDTH:.0f} 20" preserveAspectRatio="none"
-                aria-hidden="true">{bars}</svg>', f'<span class="state">{escaped(row.status)}</span>',
+                f'<svg viewBox="0 0 {WIDTH:.0f} 20" preserveAspectRatio="none" aria-hidden=true>{bars}</svg>',
+                f'<span class="state">{escaped(row.status)}</span>',
                 f'<span class="number">{self._took(row)}</span>',
                 f'<span class="number">{escaped(_cost(row.usage))}</span>',
             )
