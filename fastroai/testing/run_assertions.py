@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from decimal import Decimal
 from typing import Protocol
 
 from fastroai.places import without_attempts
@@ -86,13 +85,10 @@ def _listed(records: Sequence[RequestRecord]) -> list[str]:
     """Return a line for each request, for people."""
     return [
         f"    {record.step_id or record.agent or '-'}: {record.provider}:{record.model}, {record.outcome}, "
-        f"{record.tokens.input_tokens} + {record.tokens.output_tokens} tokens, {_dollars(record.cost_usd)}"
+        f"{record.tokens.input_tokens} + {record.tokens.output_tokens} tokens, "
+        f"{'cost unknown' if record.cost_usd is None else dollars(record.cost_usd)}"
         for record in records
     ] or ["    no request"]
-
-
-def _dollars(usd: Decimal | None) -> str:
-    return "cost unknown" if usd is None else dollars(usd)
 
 
 def _of_texts(what: str, expected: Sequence[str], got: Sequence[str]) -> list[str]:
