@@ -555,7 +555,7 @@ CallOutcome = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallRecord:
-    """One call of a typed function, however it ended. Retries, members and iterations are part of it."""
+    """One call of a typed function, successful or not, with its retries, members and iterations."""
 
     function: str
     kind: Literal["infer", "compute"]

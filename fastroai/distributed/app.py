@@ -302,14 +302,14 @@ class Distributed(Client):
             queues: The queues from which it takes runs.
             concurrency: The most runs that a worker executes at a time of each of these queues that the
                 application has not declared.
-            version: A name of the code of this worker; by default one of the definitions that it has. Workers
-                of one version know the same definitions.
+            version: A name for the code of this worker; by default a hash of its definitions. Workers of one
+                version must have the same definitions.
             every: Seconds between two looks for runs that died with their workers, or are due.
-            lease: Seconds after which the worker counts as dead, if it has not said meanwhile that it lives.
-                On its own machine it is seen at once.
+            lease: Seconds without a sign of life after which the worker counts as dead. Other workers on its
+                machine notice its death at once.
             graceful_timeout: Seconds for which steps that are running may finish at the end.
             max_deaths: The number of workers in a row that may die with a run before it finishes anything
-                more. Then it is set aside, until somebody releases it.
+                more. Then the run is set aside, until somebody releases it.
             on_event: Function that is called with all events of the runs, text included. It may be async.
 
         Raises:

@@ -68,7 +68,7 @@ class RateLimit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueOptions:
-    """How a queue lets stretches of runs begin, in the words of DBOS.
+    """Limits of a queue, under DBOS's names. They count stretches: the work on a run between two waits.
 
     With any `partition_` option the queue has partitions, and each run in it needs one.
     """

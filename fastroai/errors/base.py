@@ -115,7 +115,7 @@ def error_chain(error: BaseException) -> Iterator[BaseException]:
 class FastroAIError(Exception):
     """Base of every error that FastroAI raises on purpose.
 
-    What to do: Read the message: each says what was wrong, where, and how to mend it.
+    What to do: Read the message: it says what was wrong, where, and what to do.
     """
 
     retryable: ClassVar[bool] = False
@@ -136,7 +136,7 @@ class FastroAIError(Exception):
     def trace(self) -> Trace | None:
         """The trace of the run that this error ended; `None` if it did not end a run.
 
-        `fastroai.store.trace_of` gives the same for any exception, typed as a `RunTrace`.
+        `fastroai.store.trace_of` returns the same for any exception, typed as a `RunTrace`.
         """
         source = trace_source_of(self)
         return None if source is None else source.trace

@@ -37,7 +37,7 @@ class AnswerCutError(FastroAIError):
 class DispatchSkippedError(FastroAIError):
     """Raised by a hook to say that an agent call must not be made: it fails at once and is not retried.
 
-    What to do: Look at the hook that raised it; the call is not made until the hook lets it.
+    What to do: Look at the hook that raised it: the call is made only when the hook allows it.
     """
 
     def __init__(self, reason: str = "") -> None:
@@ -160,7 +160,7 @@ class UnboundedRequestError(FastroAIError):
 
 
 class UnmeteredRequestError(FastroAIError):
-    """Inside of a run, a request was refused because the account cannot follow it.
+    """Inside a run, a request was refused because FastroAI could not count its cost.
 
     What to do: Use the way to call the model that the message names.
     """
@@ -177,7 +177,7 @@ class UnmeteredRequestError(FastroAIError):
 class PriceUpdateError(FastroAIError):
     """Newer prices could not be downloaded; those in use stay in use.
 
-    What to do: Look at the network and try again; runs continue the prices in use.
+    What to do: Check the network and try again. Runs continue with the prices in use.
     """
 
     retryable = True

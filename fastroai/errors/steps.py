@@ -101,7 +101,7 @@ class InputTypeError(FastroAIError, TypeError):
 class StepExecutionError(FastroAIError):
     """A step failed. `original_error` is the cause; `step_outputs` and `usage` have the results so far.
 
-    What to do: Look at `original_error`. Resume the run after mending it: steps that finished are not
+    What to do: Look at `original_error`. Correct the cause and resume the run: finished steps are not
     repeated.
     """
 
@@ -118,10 +118,10 @@ class StepExecutionError(FastroAIError):
 
 
 class RecordedError(FastroAIError):
-    """An exception in place of another one, with its type and message.
+    """A stand-in for another exception, with its type and message.
 
-    It stands for an exception of an earlier process of a run, as far as that is on record; and in what `wake`
-    and `recover` return for one that is not an `Exception`, such as `SystemExit`, which is its `__cause__`.
+    It stands for a recorded exception of an earlier process. In results of `wake` and `recover`, it also
+    stands for one that is not an `Exception`, such as `SystemExit`, which is its `__cause__`.
 
     What to do: Look up the original type, which the message names.
     """
@@ -211,7 +211,7 @@ class OnceInterrupted(FastroAIError):
     """A process died during a side effect of `ctx.once`, so it is unknown whether it has happened.
 
     What to do: Find out whether it has happened. If it must be done again, resume
-    with `ctx.once(..., if_interrupted="repeat")`; else fork the run with the output of the step.
+    with `ctx.once(..., if_interrupted="repeat")`; otherwise fork the run with the output of the step.
     """
 
     def __init__(self, step_id: str, name: str) -> None:

@@ -10,7 +10,7 @@ from fastroai.errors.base import FastroAIError
 class FlowStopped(FastroAIError):
     """A run of a flow has no output yet: it waits for a person, or was paused or cancelled.
 
-    `status` is the status of the run, `reason` says why it has it, and `questions` wait for answers.
+    `status` is the status of the run, `reason` explains it, and `questions` are its open questions.
     `waits_until` is the time at which `wake` continues it, if it waits for one.
     `await flow.resume(run_id)` continues the run.
 
@@ -253,7 +253,7 @@ class RunDefinitionChanged(FastroAIError):
 class CallChangedError(FastroAIError):
     """The declaration of a call has changed since its answer was stored, so the answer is not used.
 
-    With `on_changed="fail"`, nothing was sent. With `"keep"`, the answer does not fit what is declared now.
+    With `on_changed="fail"`, nothing was sent. With `"keep"`, the answer does not fit the new declaration.
 
     What to do: Resume with `on_changed="ask"` to ask again, or undo the change of the declaration.
     """
@@ -285,7 +285,7 @@ class CallChangedError(FastroAIError):
 class RunCorrupt(FastroAIError):
     """The record of a run cannot be read: entry `position` of its log, or another part if that is 0.
 
-    What to do: Restore the store from a backup, or forget the run; other runs are not affected.
+    What to do: Restore the store from a backup, or delete the run; other runs are not affected.
     """
 
     def __init__(self, run_id: str, position: int, reason: str) -> None:
@@ -354,7 +354,7 @@ class UnknownFactKind(FastroAIError):
 
 
 class ValueNotStorable(FastroAIError, TypeError):
-    """A value cannot be written to the store of the run so that it comes back as it was.
+    """A value cannot be stored, because it could not be restored unchanged.
 
     What to do: Return plain JSON, or declare the type of the value.
     """

@@ -76,7 +76,7 @@ class Quote:
 
     @classmethod
     def unknown(cls, because: str, *, name: str = "") -> Quote:
-        """Return a quote for an unknown cost: from nothing, without an upper limit."""
+        """Return a quote for an unknown cost: at least $0, and no upper limit."""
         return cls(
             name=name,
             lower_usd=_ZERO,

@@ -159,7 +159,7 @@ def runs_router(
 
     @router.post("/runs/{run_id}/cancel", status_code=202)
     async def cancel_run(run_id: RunId, who: Who) -> None:
-        """Stop a run at once. What is paid for stays on record."""
+        """Stop a run at once. Results that were paid for stay stored."""
         await do.cancel(who, run_id)
 
     @router.post("/runs/{run_id}/resume", status_code=202)

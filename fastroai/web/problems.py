@@ -44,7 +44,7 @@ logger: Final = logging.getLogger("fastroai.web")
 
 
 class Problem(Exception):
-    """A request that is refused, as problem details say it."""
+    """A refused request, as problem details (RFC 9457)."""
 
     def __init__(
         self,
