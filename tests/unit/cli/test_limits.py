@@ -114,7 +114,16 @@ def test_spending_is_reset_by_the_user_of_the_machine(store: str) -> None:
     told = shown("reset", "tenant:acme", "--store", store, "--reason", "a bug")
     assert told.startswith("spending of tenant:acme (day): $2.25 -> $0.00\n$10.00 is left")
     [line] = shown("adjustments", "--store", store, "--key", "tenant:acme").splitlines()[1:]
-    assert line.split()[2:] == ["tenant:acme", "day", "spent", "$2.25", "$0.00", getpass.getuser(), "a", "bug"]
+    assert line.split()[2:] == [
+        "tenant:acme",
+        "day",
+        "spent",
+        "$2.25",
+        "$0.00",
+        getpass.getuser(),
+        "a",
+        "bug",
+    ]
     assert shown("adjustments", "--store", store, "--key", "=cmd") == "nothing was changed by hand\n"
 
 

@@ -366,7 +366,9 @@ def test_the_explanation_tells_of_everything_that_is_no_plain_sailing() -> None:
     assert "a@1: agent call 1 sends another request than the one on record" in explained
     assert "a: does 'mail', once in this run" in explained
     assert "tried again at once" in explained
-    assert "a: asked for more from the user at attempt 2 (1 request, $0.00 and what is not known)" in explained
+    assert (
+        "a: asked for more from the user at attempt 2 (1 request, $0.00 and what is not known)" in explained
+    )
     assert "the run paused; cancelled with it: b" in explained
 
 
