@@ -11,7 +11,7 @@ import griffe
 
 
 class SyncTwins(griffe.Extension):
-    """Gives sync twins the signatures of their async methods, and leaves class variables out of signatures."""
+    """Gives sync twins the signatures of their async methods, and leaves out class variables."""
 
     def on_attribute_instance(self, *, attr: griffe.Attribute, **kwargs: Any) -> None:
         """Keep a class variable out of the signature of its dataclass."""

@@ -290,8 +290,8 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     (StoreUnavailable("a.db", "it is full", "make room"), "store a.db is unavailable: it is full; make room"),
     (
         RunStoreUnavailable("a.db", "it is full", "make room"),
-        "run store a.db is unavailable: it is full; make room. Nothing is half written. After that, repeat the "
-        "call if it only reads; if it stopped a run, resume the run",
+        "run store a.db is unavailable: it is full; make room. Nothing is half written. After that, repeat "
+        "the call if it only reads; if it stopped a run, resume the run",
     ),
     (
         RevisionConflict("run/1", 2, 3),
