@@ -182,8 +182,7 @@ def test_nobody_else_can_resolve_a_gate(gate: str) -> None:
     assert done.exit_code != 0
     assert (
         "resolved_by is 'nobody'; expected the kind of the one who decided, not a name. "
-        "Possible: human, agent, system."
-        in done.stderr
+        "Possible: human, agent, system." in done.stderr
     )
 
 
