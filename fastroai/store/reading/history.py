@@ -524,7 +524,7 @@ class RunHistory:
     async def rebuild_indexes(self) -> None:
         """Rebuild the indexes from the headers of runs, after somebody has removed keys from the store.
 
-        This reads every run. Runs can go on meanwhile.
+        This reads every run. Runs can continue in the meantime.
         """
         own = indexes_runs(self._store)
         if own is not None:
