@@ -282,7 +282,7 @@ class Client:
             suffix, every = name_of(""), await published_names(self.store, self.app)
             names = [one.removesuffix(suffix) for one in every if one.endswith(suffix) == is_rows]
             hint = nearest_hint(str(pipeline), names)
-            expected = f"one that a worker of {self.app!r} has registered: {', '.join(names) or 'none has'}"
+            expected = f"a name that a worker of {self.app!r} has registered: {', '.join(names) or 'none'}"
             raise ConfigurationError(argument, pipeline, f"{expected}.{hint}" if hint else expected)
         if known.is_sealed and self.codec is None:
             raise ConfigurationError(
