@@ -10,7 +10,11 @@ _SEARCH: Final = 'data-md-component="search" role="dialog"'
 
 
 def on_page_content(html: str, **_: object) -> str:
-    """Make a heading of a table without text a cell. mkdocs calls this with the content of each page."""
+    """Make a heading of a table without text a cell, and let keys scroll the outputs of notebooks.
+
+    mkdocs calls this with the content of each page.
+    """
+    html = html.replace('class="fastroai-page"', 'class="fastroai-page" tabindex="0"')
     return _EMPTY_HEADING.sub(r"<td\1></td>", html)
 
 

@@ -1,4 +1,7 @@
-"""Griffe extension that shows `execute_sync = blocking(execute, ...)` as a method with a signature."""
+"""Griffe extension for signatures: of `execute_sync = blocking(execute, ...)`, and of dataclasses.
+
+Griffe takes `name: ClassVar = value` for a parameter of a dataclass, as it looks for `ClassVar[...]` only.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,12 @@ import griffe
 
 
 class SyncTwins(griffe.Extension):
-    """Gives each sync twin the signature of its async method, and the summary of its own docstring."""
+    """Gives sync twins the signatures of their async methods, and leaves out class variables."""
+
+    def on_attribute_instance(self, *, attr: griffe.Attribute, **kwargs: Any) -> None:
+        """Keep a class variable out of the signature of its dataclass."""
+        if str(attr.annotation) == "ClassVar":
+            attr.annotation = None
 
     def on_class_members(self, *, cls: griffe.Class, **kwargs: Any) -> None:
         """Replace the twins among the members of a class, once they have all been read."""

@@ -92,7 +92,7 @@ class Unbounded(enum.Enum):
         return "UNBOUNDED"
 
     def __bool__(self) -> bool:
-        raise TypeError("an amount without a bound is neither zero nor not zero; ask: amount is UNBOUNDED")
+        raise TypeError("an unbounded amount is neither true nor false; test: amount is UNBOUNDED")
 
 
 UNBOUNDED: Final = Unbounded.UNBOUNDED
@@ -123,6 +123,12 @@ def microcents_to_usd(microcents: int) -> Decimal:
 def usd_to_microcents(usd: Decimal) -> int:
     """Return exact dollars as whole microcents, rounded once, half to even."""
     return int(EXACT.multiply(usd, MICROCENTS_PER_DOLLAR).to_integral_value(ROUND_HALF_EVEN, EXACT))
+
+
+def dollars(usd: Decimal) -> str:
+    """Write an exact amount for people: at least cents, and no digit is lost."""
+    whole, _, rest = f"{usd:,f}".partition(".")
+    return f"${whole}.{rest.rstrip('0').ljust(2, '0')}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -549,7 +555,7 @@ CallOutcome = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallRecord:
-    """One call of a typed function, however it ended. Retries, members and iterations are part of it."""
+    """One call of a typed function, successful or not, with its retries, members and iterations."""
 
     function: str
     kind: Literal["infer", "compute"]

@@ -88,7 +88,7 @@ _OTHER_OPTIONS: Final[Mapping[str, str]] = {
 class FastroAgent(MapsRows[OutputDataT], Generic[AgentDepsT, OutputDataT]):
     """A PydanticAI agent that knows what every call cost, exactly.
 
-    The same constructor and `run` signature as `pydantic_ai.Agent`, plus what is FastroAI's. It keeps no
+    It takes the arguments of `pydantic_ai.Agent` and its `run`, plus FastroAI's own. It keeps no
     conversation between calls. `agent.agent` is the PydanticAI agent inside.
 
         agent = FastroAgent("openai:gpt-5-mini", instructions="Be brief.")
@@ -161,7 +161,7 @@ class FastroAgent(MapsRows[OutputDataT], Generic[AgentDepsT, OutputDataT]):
             request_retries: Extra attempts at a request after a transport failure (429, 5xx, connection);
                 2 unless given.
             cost_budget: Microcents ($1 = 1,000,000) for each call.
-            budget: The limit as a `Budget`, which has more options.
+            budget: The same limit as a `Budget`, which has more options.
             cost_calculator: Prices; those of genai-prices unless given.
             provider_limits: Limits on requests to a provider at once and in a minute, by this agent and the
                 agents that its tools call: `{"openai": ProviderLimit(...)}`, `"*"` for all others.
@@ -372,10 +372,10 @@ class FastroAgent(MapsRows[OutputDataT], Generic[AgentDepsT, OutputDataT]):
             capabilities: Further capabilities for this call.
             workspace: As in PydanticAI.
             spec: As in PydanticAI.
-            cost_budget: Microcents ($1 = 1,000,000) for this call, beside the agent's.
-            budget: The limit as a `Budget`, which has more options.
+            cost_budget: Microcents ($1 = 1,000,000) for this call. The agent's own limit applies too.
+            budget: The same limit as a `Budget`, which has more options.
             tags: Names to sum the spending of this call by; the tags of the run around it are added.
-            tenant: The tenant whose spending it is; by default that of the run around this call.
+            tenant: The tenant to charge; by default the tenant of the run around this call.
             request_retries: Extra attempts at each request, instead of the agent's.
 
         Raises:
@@ -458,7 +458,7 @@ class FastroAgent(MapsRows[OutputDataT], Generic[AgentDepsT, OutputDataT]):
 
         Takes the arguments of `run`, without the event handler. `StreamChunk`s come as the model writes; the
         last one `is_final` and has the response, with its cost, as `usage_data`. If you leave the stream
-        early, its cost until then is settled.
+        early, you pay for the part until then.
         """
         return self.dispatch_stream(_call(user_prompt, deps, message_history, tracer, output_type, **options))
 
@@ -521,8 +521,8 @@ class FastroAgent(MapsRows[OutputDataT], Generic[AgentDepsT, OutputDataT]):
 
         At least: one request, its input from the provider's cache, and the shortest answer. Expected: a call
         like this agent's last ones in this process; before there are any, an answer of 500 tokens. At most:
-        every attempt at every request that there can be, each at its bound; `None` where tools and other
-        code of yours may call models and no budget stops them.
+        every attempt at every request that there can be, each at its bound; `None` if your tools or other
+        code may call models and no budget stops them.
 
         Raises:
             UnknownModelError: the provider of the model cannot be told.
@@ -587,7 +587,7 @@ class FastroAgent(MapsRows[OutputDataT], Generic[AgentDepsT, OutputDataT]):
         """Return this agent as a step of a pipeline; its output is the agent's output.
 
         Args:
-            prompt: The prompt, or a function of the `StepContext` that gives it (sync or async; it runs on
+            prompt: The prompt, or a function of the `StepContext` that returns it (sync or async; it runs on
                 the loop).
             config: Settings of the step.
         """
@@ -596,7 +596,7 @@ class FastroAgent(MapsRows[OutputDataT], Generic[AgentDepsT, OutputDataT]):
         return AgentStep(self, prompt, config, type_of_outputs(self.agent.output_type))
 
     def rows_target(self) -> RowTarget[OutputDataT]:
-        """Return this agent as what rows are given to: each row is a prompt."""
+        """Return the target of `map` for this agent: each row is a prompt."""
         from fastroai.agent.row_target import AgentRows
 
         return AgentRows(

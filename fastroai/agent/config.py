@@ -31,7 +31,7 @@ REQUEST_RETRY_DELAY: Final = 0.5
 @other_names(arguments={"timeout_seconds": "timeout=", "max_retries": "FastroAgent(retries=…)"})
 @dataclass(frozen=True, kw_only=True)
 class AgentConfig:
-    """Settings for `FastroAgent(config=...)`. Options given to the constructor beside it win.
+    """Settings for `FastroAgent(config=...)`. Options of the constructor take precedence over it.
 
     A setting that is `None` is not sent: there is no default temperature, prompt or token limit.
     """

@@ -34,14 +34,14 @@ _ANSWERS: Final[Mapping[str, Any]] = {
 
 @dataclass
 class AskPeople(AbstractCapability[Any]):
-    """Asks people about tool calls that need approval, or a result from outside; the run waits durably.
+    """Asks people about tool calls that need an approval or an outside result. The run waits in the store.
 
         agent = FastroAgent("openai:gpt-5-mini", tools=[Tool(refund, requires_approval=True)],
                             capabilities=[AskPeople(to="finance")])
 
     In a step of a run with a store, each call becomes a question in the inbox, and the step halts as with
-    `ctx.ask`. When the run is resumed with the answers, the agent goes on: responses and results of tools
-    that are on record are not paid for again. Outside of runs it does nothing, so that PydanticAI gives the
+    `ctx.ask`. When the run is resumed with the answers, the agent continues: responses and results of tools
+    that are on record are not paid for again. Outside of runs it does nothing, so PydanticAI returns the
     calls to the caller as `DeferredToolRequests`.
 
     An approval is answered with `True`, `False`, `ToolApproved(override_args=...)` or
@@ -77,7 +77,7 @@ class AskPeople(AbstractCapability[Any]):
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """Let a stream go on to the call of a deferred tool, which it would take for the end of the run."""
+        """Keep a stream from ending the run at the call of a deferred tool."""
         parameters = request_context.model_request_parameters
         scope = current_scope()
         in_step = scope is not None and scope.step is not None

@@ -47,11 +47,11 @@ class AgentStep(BaseStep[DepsT, OutputT]):
         return {} if declared_for is None else declared_for(AgentCall(prompt=None))
 
     async def execute(self, context: StepContext[DepsT]) -> OutputT:
-        """Make the prompt, call the agent, and return its output."""
+        """Build the prompt, call the agent, and return its output."""
         return (await context.run(self.agent, await self._make_prompt(context))).output
 
     async def estimate(self, context: StepContext[DepsT]) -> Quote:
-        """Return the agent's quote; for any prompt, if the prompt needs outputs of other steps."""
+        """Return the agent's quote; a quote for any prompt if the prompt needs outputs of other steps."""
         if not isinstance(self.agent, CallEstimator):
             return await super().estimate(context)
         prompt: Prompt = None

@@ -36,7 +36,7 @@ class ChatResponse(SumsOfUsage, Generic[OutputDataT]):
         response = await agent.run("What is the capital of France?")
         response.output, response.cost_usd, response.total_tokens
 
-    Counts and costs are those of the whole call: every request, and agents that its tools call.
+    Counts and costs are for the whole call: all its requests, and those of agents that its tools call.
     """
 
     output: OutputDataT
@@ -129,7 +129,7 @@ class ChatResponse(SumsOfUsage, Generic[OutputDataT]):
 
     @property
     def is_cut(self) -> bool:
-        """Whether an answer that was used broke off before its end: its stream ended without a finish reason.
+        """Whether the answer is incomplete: its stream ended without a finish reason.
 
         `run` raises `AnswerCutError` then; a stream that you read yourself ends with this flag.
         """
@@ -137,7 +137,7 @@ class ChatResponse(SumsOfUsage, Generic[OutputDataT]):
 
     @property
     def is_measured(self) -> bool:
-        """Whether the usage of every answer that was used arrived; attempts that failed do not count."""
+        """Whether the provider reported the usage of every answer. Failed attempts do not matter."""
         return not any(record.is_doubtful for record in self.records)
 
     @property
@@ -147,7 +147,7 @@ class ChatResponse(SumsOfUsage, Generic[OutputDataT]):
 
     @property
     def total_tool_call_count(self) -> int:
-        """Number of those calls, and of the calls that agents in its tools asked for."""
+        """Number of calls of function tools, including those of agents that its tools call."""
         return sum(call.tool_call_count for call in self.agent_calls)
 
 

@@ -104,8 +104,8 @@ class ChatStream(SettledStream[StreamChunk[OutputDataT]], Generic[OutputDataT]):
             print(chunk.content, end="")
 
     Leaving the stream early ends the call and settles its cost. The methods of PydanticAI's stream read the
-    same answer: `stream_text`, `stream_output`, `stream_response`, `get_output`. Each takes up where the one
-    before it was left, in a block: `async with agent.run_stream(...) as stream`.
+    same answer: `stream_text`, `stream_output`, `stream_response`, `get_output`. In a block, each continues
+    where the one before it stopped: `async with agent.run_stream(...) as stream`.
     """
 
     def __init__(
@@ -236,7 +236,7 @@ class ChatStream(SettledStream[StreamChunk[OutputDataT]], Generic[OutputDataT]):
         return self._streaming is not None and self._streaming.result.cancelled
 
     async def cancel(self) -> None:
-        """Stop the answer: read on, and the stream ends with what had come until then.
+        """Stop the answer: if you read on, the stream ends with the text that has arrived so far.
 
         To stop it without reading on, leave the stream.
         """

@@ -22,7 +22,7 @@ async def evaluate(
 ) -> int:
     """See `app`."""
     if update and baseline is None:
-        raise ConfigurationError("--update-baseline", ..., "--baseline, the file to write")
+        raise ConfigurationError("--update-baseline", ..., "--baseline too, which names the file to write")
     if tolerance < 0:
         raise ConfigurationError("--tolerance", tolerance, "0 or more")
     thresholds = [_threshold(one) for one in least]

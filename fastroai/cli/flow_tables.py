@@ -10,8 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from fastroai.cli.tables import columns, status_cell, text_cell
-from fastroai.cli.text import dollars, local
+from fastroai.cli.text import local
 from fastroai.durations import duration
+from fastroai.records import dollars
 
 if TYPE_CHECKING:
     from fastroai.workflows.answers import AuditAnswer, ListedFlow, NextAnswer, StepRecord

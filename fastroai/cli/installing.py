@@ -108,7 +108,7 @@ def _found(target: Target) -> list[str]:
         if (target.is_project and (target.root / client.sign).is_dir()) or client.folder(Path.home()).is_dir()
     ]
     if not found:
-        expected = f"a client; none was found here. There are {', '.join(CLIENTS)}"
+        expected = f"the name of a client, because none was found here: {', '.join(CLIENTS)}"
         raise ConfigurationError("--client", None, expected)
     return found
 

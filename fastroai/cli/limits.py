@@ -12,9 +12,10 @@ from fastroai.cli.opened import opened_book
 from fastroai.cli.reading import print_json
 from fastroai.cli.shapes import fields_of
 from fastroai.cli.spending import check_format, write_csv
-from fastroai.cli.text import dollars, local
+from fastroai.cli.text import local
 from fastroai.errors import ConfigurationError
 from fastroai.plain_text import plain
+from fastroai.records import dollars
 
 if TYPE_CHECKING:
     from fastroai.usage.shared.spend_store import SpendAdjustment, SpendStatus, Window
@@ -112,7 +113,7 @@ def _person(by: str | None) -> str:
     try:
         return getpass.getuser()
     except (OSError, KeyError) as error:
-        raise ConfigurationError("--by", None, "a name: this user has none on this machine") from error
+        raise ConfigurationError("--by", None, "your name: this machine has none for this user") from error
 
 
 def _shape(status: SpendStatus) -> dict[str, JsonValue]:

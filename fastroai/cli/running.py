@@ -16,6 +16,7 @@ from fastroai.cli.shapes import run_shape
 from fastroai.cli.targets import codec_at, import_target, json_object, json_value
 from fastroai.errors import ConfigurationError, FastroAIError, FlowStopped
 from fastroai.plain_text import plain, plain_json
+from fastroai.records import dollars
 from fastroai.store.reading.history import RunHistory
 from fastroai.store.run_store import RunStore
 
@@ -160,7 +161,7 @@ async def _tell(history: RunHistory, run_id: str, as_json: bool) -> None:
     if as_json:
         print_json({**run_shape(run), "output": trace.output})
         return
-    spent = f", ${run.cost_usd} in all" if run.requests else ""
+    spent = f", {dollars(run.cost_usd)} in all" if run.requests else ""
     print(plain(f"run {run_id}: {run.status}{spent}"))
     if run.status == "finished":
         output = trace.output

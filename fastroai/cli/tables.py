@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fastroai.cli.text import cost, dollars, local, took
+from fastroai.cli.text import cost, local, took
 from fastroai.plain_text import plain
+from fastroai.records import dollars
 
 if TYPE_CHECKING:
     from fastroai.store.open_questions import Question
@@ -62,7 +63,7 @@ def runs_table(runs: Iterable[RunSummary]) -> Table:
             Text(local(run.started_at)),
             Text(took(run.started_at, run.updated_at)),
             Text(str(run.requests or ""), justify="right"),
-            Text(f"${run.cost_usd}" if run.requests else "", justify="right"),
+            Text(dollars(run.cost_usd) if run.requests else "", justify="right"),
             Text("" if run.rows is None else str(run.rows).replace(" rows", "")),
             text_cell(run.error or "", "red", one_line=True),
         )

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime
-from decimal import Decimal
 
 from fastroai.durations import duration
-from fastroai.records import Usage
+from fastroai.records import Usage, dollars
 
 
 def local(moment: datetime | None) -> str:
@@ -19,15 +18,10 @@ def took(start: datetime | None, end: datetime | None) -> str:
     return "" if start is None or end is None else duration((end - start).total_seconds())
 
 
-def dollars(usd: Decimal) -> str:
-    """Return an exact amount as text."""
-    return f"${usd:f}"
-
-
 def cost(usage: Usage) -> str:
     """Return the cost as text, with a plus if a part of it is unknown."""
     if not (usage.request_count or usage.cost_usd):
         return ""
     if not (usage.cost_usd or usage.cost_complete):
         return "unknown"
-    return f"${usage.cost_usd}{'' if usage.cost_complete else ' +'}"
+    return f"{dollars(usage.cost_usd)}{'' if usage.cost_complete else ' +'}"

@@ -19,6 +19,7 @@ from fastroai.cli.running import made_by
 from fastroai.cli.targets import codec_at, import_target, json_object, json_value
 from fastroai.errors import ConfigurationError, RunNotFound, nearest_hint
 from fastroai.plain_text import plain, plain_json
+from fastroai.records import dollars
 from fastroai.runs.openings import OnExisting
 from fastroai.runtime.facts import RunFinished
 from fastroai.steps import PipelineConfig
@@ -146,7 +147,7 @@ def _words(options: Mapping[str, str | None]) -> list[str]:
 
 def _tell(result: WorkflowResult, place: str, codec: str | None, again: Sequence[str]) -> None:
     """Print how a run ended. If it can go on, print the commands for that; `again` is the last of them."""
-    print(plain(f"run {result.run_id}: {result.status}, ${result.usage.cost_usd}. {result.reason}"))
+    print(plain(f"run {result.run_id}: {result.status}, {dollars(result.usage.cost_usd)}. {result.reason}"))
     for question in result.questions:
         answers = [one if isinstance(one, str) else json.dumps(one) for one in question.options or ()]
         chosen = f" ({', or '.join(answers)})" if answers else ""

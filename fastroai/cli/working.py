@@ -77,7 +77,7 @@ def _application(imports: Sequence[str], url: str | None, name: str | None, code
         expected = "a module with an application, pipelines, graphs or flows, or one of them"
         raise ConfigurationError("--import", imports, expected)
     if name is None:
-        raise ConfigurationError("--name", None, "the name of the application, as the module has none")
+        raise ConfigurationError("--name", None, "the name of an application; the module has none")
     app = Distributed(_needed(url), name=name, codec=codec_at(codec))
     app.register(*{id(door): door for door in doors}.values())
     return app

@@ -51,7 +51,7 @@ Condition: TypeAlias = (
 )
 @dataclass(frozen=True, kw_only=True)
 class Contract:
-    """The checks at the boundary of a step. Fields that are not given are those of the step itself.
+    """The checks at the boundary of a step. A field that is not given keeps the step's own value.
 
         Contract(
             accepts={"order": Order, "classify": Category},

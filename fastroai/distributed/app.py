@@ -63,7 +63,7 @@ _SCHEDULED: Final = TypeAdapter(Scheduled)
 
 
 class Distributed(Client):
-    """An application whose runs are carried by any number of workers, of one machine or of many.
+    """An application whose runs are executed by any number of workers, of one machine or of many.
 
         app = Distributed("postgresql://localhost/app", name="support")
         app.register(letters)
@@ -71,7 +71,7 @@ class Distributed(Client):
         run = await app.start("letters", {"text": "..."})   # in any process
         asyncio.run(app.worker().serve())                   # in each worker; or: fastroai worker --import ...
 
-    DBOS, which is a library, brings the queues: in a second file of SQLite, or in a schema of the database.
+    The library DBOS keeps the queues: in a second file of SQLite, or in a schema of the database.
     """
 
     def __init__(self, url: str, *, name: str, codec: PayloadCodec | None = None) -> None:
@@ -97,17 +97,17 @@ class Distributed(Client):
         *doors: FrontDoor[Any, Any, Any] | MapsRows[Any],
         deps_factory: Callable[[CarriedRun], Any] | None = None,
     ) -> None:
-        """Let workers carry the runs of pipelines, graphs, routers, flows and bound workflows, and of `map`.
+        """Let workers execute runs of pipelines, graphs, routers, flows, bound workflows and `map`.
 
         Args:
             *doors: The pipelines and so on, each with a name of its own; also typed functions and agents,
                 whose runs are those of `map`.
-            deps_factory: Function that makes the `deps` of a run in the worker that carries it, of the id,
+            deps_factory: Function that makes the `deps` of a run in the worker that executes it, of the id,
                 tenant, tags and inputs of the run. It may be async. Typed functions take no `deps`.
 
         Raises:
-            ConfigurationError: it is nothing that runs, or another one of its name is registered; or its
-                codec is not that of the application.
+            ConfigurationError: the object cannot be run, its name is registered already, or its
+                codec differs from that of the application.
         """
         for door in doors:
             if not isinstance(door, FrontDoor | MapsRows):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -125,7 +125,7 @@ class Distributed(Client):
             expected = f"a different name: another {door.name!r} is registered"
             raise ConfigurationError("door", door, expected)
         if door.config.codec is not self.codec:
-            expected = f"that of {door.name!r}, so that this process can read its runs: codec=..."
+            expected = f"the codec of {door.name!r}, so that this process can read its runs: codec=..."
             raise ConfigurationError("codec", self.codec, expected)
         self._doors[door.name] = Registered(door, deps_factory)
 
@@ -165,10 +165,11 @@ class Distributed(Client):
         Args:
             name: The name of the schedule, which the application has once.
             pipeline: The pipeline, or its name. It is registered.
-            schedule: Five fields of cron, or six, of which the first is the second.
+            schedule: Five fields of cron, or six, which begin with the second.
             inputs: As in `start`, as JSON. The same each time.
             cron_timezone: The time zone of the schedule, such as `Europe/Berlin`; by default UTC.
-            automatic_backfill: Whether a worker that begins starts the runs for which none was there.
+            automatic_backfill: Whether a worker, when it starts, also starts the runs of times at which
+                there was no worker.
             queue: As in `start`.
             priority: As in `start`.
             partition: As in `start`.
@@ -182,10 +183,10 @@ class Distributed(Client):
         """
         door = self._doors.get(known := pipeline if isinstance(pipeline, str) else pipeline.name)
         if door is None:
-            expected = f"one that is registered: {', '.join(map(repr, self.registered)) or 'none is'}"
+            expected = f"a registered name: {', '.join(map(repr, self.registered)) or 'none'}"
             raise ConfigurationError("pipeline", known, expected)
         if name in self._schedules:
-            expected = f"a name of its own: there is another schedule {name!r}"
+            expected = f"a different name: another schedule is called {name!r}"
             raise ConfigurationError("name", name, expected)
         check_run_id(_scheduled_id(name, datetime.now(UTC)))
         check_schedule(schedule, cron_timezone)
@@ -267,7 +268,7 @@ class Distributed(Client):
             run = await app.map(classify, tickets, run_id="monday", key="id")
             table = await run.result()  # what classify.map(tickets, ...) returns
 
-        Rows of what is registered here are also checked as its inputs are.
+        If the function is registered here, its rows are checked like its inputs.
         """
         name = function.rows_target().name if isinstance(function, MapsRows) else str(function)
         registered = self._doors.get(name_of(name))
@@ -299,16 +300,16 @@ class Distributed(Client):
 
         Args:
             queues: The queues from which it takes runs.
-            concurrency: The most runs that a worker carries at a time of each of these queues that the
+            concurrency: The most runs that a worker executes at a time of each of these queues that the
                 application has not declared.
-            version: A name of the code of this worker; by default one of the definitions that it has. Workers
-                of one version know the same definitions.
+            version: A name for the code of this worker; by default a hash of its definitions. Workers of one
+                version must have the same definitions.
             every: Seconds between two looks for runs that died with their workers, or are due.
-            lease: Seconds after which the worker counts as dead, if it has not said meanwhile that it lives.
-                On its own machine it is seen at once.
+            lease: Seconds without a sign of life after which the worker counts as dead. Other workers on its
+                machine notice its death at once.
             graceful_timeout: Seconds for which steps that are running may finish at the end.
             max_deaths: The number of workers in a row that may die with a run before it finishes anything
-                more. Then it is set aside, until somebody releases it.
+                more. Then the run is set aside, until somebody releases it.
             on_event: Function that is called with all events of the runs, text included. It may be async.
 
         Raises:

@@ -74,13 +74,13 @@ _PRIORITIES: Final = 2**31 - 1
 
 
 class Client:
-    """Starts runs that workers carry, in a process that needs no code of their pipelines.
+    """Starts distributed runs, in a process that needs no code of their pipelines.
 
         async with Client("postgresql://localhost/app") as client:
             run = await client.start("letters", {"text": "..."}, run_id="letter-1182")
             state = await run.wait()
 
-    It reads which inputs a pipeline takes from the store, where a worker has put that.
+    The store tells it which inputs a pipeline takes: a worker has written that there.
     """
 
     def __init__(self, url: str, *, name: str | None = None, codec: PayloadCodec | None = None) -> None:
@@ -133,7 +133,8 @@ class Client:
         Args:
             pipeline: The name of the pipeline, graph, router, flow or bound workflow.
             inputs: As in `execute`, as JSON.
-            run_id: The id of the run; by default a new one. A run is begun once, whoever asks how often.
+            run_id: The id of the run; by default a new one. A run with this id starts only once, however
+                often it is asked for.
             queue: The queue.
             priority: From 1, the first, to 2,147,483,647; runs without one come before all others.
             partition: The partition of a queue that has some, such as a tenant.
@@ -161,7 +162,7 @@ class Client:
 
             run = await client.map("classify", tickets, run_id="monday", key="id")
 
-        All rows are read, checked and written before the run is seen by anybody, some hundreds at a time.
+        All rows are read, checked and written, some hundreds at a time, before workers can see the run.
 
         Args:
             function: The name of the function, agent, pipeline, graph, router or flow.
@@ -207,7 +208,7 @@ class Client:
         return await self.history.page(query, limit=limit, after=after)
 
     async def delete_schedule(self, name: str) -> None:
-        """Delete a cron schedule, if there is one of this name. A worker whose code has it makes it anew."""
+        """Delete a cron schedule, if it exists. A worker whose code declares it creates it again."""
         await self._find_app()
         await self._engine.delete_schedule(name)
 
@@ -219,7 +220,7 @@ class Client:
     # --- for handles ---
 
     async def go_on_soon(self, run_id: str) -> None:
-        """Give a run a stretch at once, if it is due."""
+        """Let a worker continue a run at once, if it is due."""
         await self._find_app()
         await go_on_soon(self.store, self._engine, self.app, run_id)
 
@@ -229,7 +230,7 @@ class Client:
         await self.go_on_soon(run_id)
 
     async def why_nobody_has(self, found: FoundHeader) -> str:
-        """Return why no worker carries a run that is due; an empty text if one does, or will soon."""
+        """Return why no worker executes a run that is due; an empty text if one does, or will soon."""
         await self._find_app()
         routing = found.header.routing
         if routing is not None and routing.is_set_aside:
@@ -259,7 +260,7 @@ class Client:
             return
         apps = await published_apps(self.store)
         if len(apps) != 1:
-            expected = f"one of {', '.join(apps)}" if apps else "that of the application: no worker has begun"
+            expected = f"one of {', '.join(apps)}" if apps else "a name: no worker has started"
             raise ConfigurationError("name", None, expected)
         self.app = apps[0]
         self._engine = EngineClient(self._engine_url, self.app)
@@ -281,7 +282,7 @@ class Client:
             suffix, every = name_of(""), await published_names(self.store, self.app)
             names = [one.removesuffix(suffix) for one in every if one.endswith(suffix) == is_rows]
             hint = nearest_hint(str(pipeline), names)
-            expected = f"one that a worker of {self.app!r} has registered: {', '.join(names) or 'none has'}"
+            expected = f"a name that a worker of {self.app!r} has registered: {', '.join(names) or 'none'}"
             raise ConfigurationError(argument, pipeline, f"{expected}.{hint}" if hint else expected)
         if known.is_sealed and self.codec is None:
             raise ConfigurationError(

@@ -68,7 +68,7 @@ class RateLimit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueOptions:
-    """How a queue lets stretches of runs begin, in the words of DBOS.
+    """Limits of a queue, under DBOS's names. They count stretches: the work on a run between two waits.
 
     With any `partition_` option the queue has partitions, and each run in it needs one.
     """
@@ -309,7 +309,7 @@ class Engine:
             ConfigurationError: the process has a worker, or the DBOS has an id that others have, too.
         """
         if _callbacks is not None:
-            raise ConfigurationError("worker", self._app, "one worker at a time in a process")
+            raise ConfigurationError("worker", self._app, "only one worker in a process at a time")
         try:
             DBOS.list_queues()
         except dbos_errors.DBOSException:
@@ -345,9 +345,7 @@ class Engine:
             }
             DBOS(config=config)
             if DBOS.executor_id != self.executor:  # there was one, and its config counts
-                expected = (
-                    "launched before the worker begins: the program has made its own, and not launched it"
-                )
+                expected = "DBOS.launch() before the worker starts, because the program has made its own DBOS"
                 raise ConfigurationError("DBOS", self._app, expected)
         elif not {one.name for one in DBOS.list_queues()}.issuperset(names):
             expected = (
@@ -384,7 +382,7 @@ class Engine:
 def check_schedule(schedule: str, cron_timezone: str | None) -> None:
     """Refuse a schedule that never fires. Raises `ConfigurationError`."""
     if not isinstance(schedule, str) or not croniter.is_valid(schedule, second_at_beginning=True):  # pyright: ignore[reportUnnecessaryIsInstance]
-        expected = "five fields of cron, such as '0 9 * * 1-5', or six, of which the first is the second"
+        expected = "five fields of cron, such as '0 9 * * 1-5', or six, which begin with the second"
         raise ConfigurationError("schedule", schedule, expected)
     if cron_timezone is not None:
         try:

@@ -68,7 +68,7 @@ class Carriers(Protocol):
         ...
 
     async def go_on_soon(self, run_id: str) -> None:
-        """Give a run a stretch at once, if it is due."""
+        """Let a worker continue a run at once, if it is due."""
         ...
 
     async def release(self, run_id: str) -> None:
@@ -76,12 +76,12 @@ class Carriers(Protocol):
         ...
 
     async def why_nobody_has(self, found: FoundHeader) -> str:
-        """Return why no worker carries a run that is due; an empty text if one does, or will soon."""
+        """Return why no worker executes a run that is due; an empty text if one does, or will soon."""
         ...
 
 
 class RunStopped(FastroAIError):
-    """A run that workers carry has not finished: it failed, was cancelled, or waits.
+    """A distributed run has not finished: it failed, was cancelled, or waits.
 
     `status` is its status, `questions` wait for answers, and `usage` is what it has spent.
     """

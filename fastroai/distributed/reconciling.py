@@ -229,7 +229,7 @@ class Reconciler:
 
 
 async def go_on_soon(store: RunStore, engine: EngineClient, app: str, run_id: str) -> None:
-    """Give a run a stretch at once, if it is due. If this fails, a worker does it at its next look.
+    """Let a worker continue a run at once, if it is due. If this fails, a worker does it at its next look.
 
     Runs whose workers have died are left to the others, which count that.
     """

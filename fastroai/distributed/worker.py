@@ -274,8 +274,8 @@ class Worker:
         for other in (await read_roster(self._store, self._app)).workers:
             if other.version == self._rows.version and other.knows != self._knows:
                 expected = (
-                    "another one: living workers of this version have other definitions. Leave version= out, "
-                    "or give each code its own (application_version, if the program launches DBOS)"
+                    "a different version: running workers of this one have other definitions. Leave version= "
+                    "out, or give each code its own (application_version, if the program launches DBOS)"
                 )
                 raise ConfigurationError("version", self._rows.version, expected)
 
@@ -343,7 +343,7 @@ class Worker:
         registered = self._doors.get(name)
         if registered is None:
             known = ", ".join(map(repr, sorted(self._doors)))
-            raise ConfigurationError("pipeline", name, f"one that this worker has registered: {known}")
+            raise ConfigurationError("pipeline", name, f"a name that this worker has registered: {known}")
         try:
             opening = await registered.keeper(self._store).take_up_if(run_id, is_wanted)
             if opening is None:

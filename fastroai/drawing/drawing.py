@@ -57,7 +57,7 @@ class DrawnEdge:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A directed graph to be drawn by `mermaid` or `svg`. It may have cycles, and parts that do not touch.
+    """A directed graph for `mermaid` or `svg`. It may have cycles and unconnected parts.
 
         drawing = Drawing(
             [DrawnNode("write", state="succeeded", note="2 visits"), DrawnNode("judge", state="succeeded")],

@@ -20,7 +20,7 @@ that change the direction of text.
 
 
 def svg(drawing: Drawing, *, style: str = STYLE) -> str:
-    """Return the drawing as an SVG image, from top to bottom, with the way that a run took in colour.
+    """Return the drawing as an SVG image, from top to bottom, with the path of a run in colour.
 
     Edges that were taken are wider, and say how often if more than once. A double frame marks a node where a
     run may end. Each state of a node has a colour, and a mark at a corner of its box. Colours follow the
@@ -28,8 +28,8 @@ def svg(drawing: Drawing, *, style: str = STYLE) -> str:
     the image can override; `data-node`, `data-source` and `data-target` have the ids. The text is well-formed
     XML for any ids and labels, has no script, and is the same for the same drawing.
 
-    `style` is the style sheet in the image. If it is empty, the page has to bring one, as a page must whose
-    content security policy allows no styles in elements.
+    `style` is the style sheet in the image. If it is empty, the page must have one; a page needs this
+    if its content security policy allows no inline styles.
     """
     layout = lay_out(drawing)
     width, height = _number(layout.width), _number(layout.height)

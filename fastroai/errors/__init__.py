@@ -1,82 +1,82 @@
 """The one tree of exceptions.
 
     FastroAIError
-    ├── ConfigurationError (ValueError)      an option has an invalid value
-    │   └── CompileError                     ... or a typed function, contract or flow cannot work as declared
-    ├── ExpressionError (ValueError)         a text that is no condition, or cannot be evaluated
-    ├── UnknownModelError (ValueError)       a model reference whose provider cannot be told
-    ├── MissingExtraError (ImportError)      an optional dependency is not installed
-    ├── PipelineValidationError (ValueError) a pipeline that cannot run, with every problem at once
-    ├── GraphValidationError (ValueError)    ... or a graph
-    ├── WorkflowValidationError (ValueError) ... or a workflow spec
-    ├── UnknownPipelineError (KeyError)      a router was asked for a name that is not registered
-    ├── MissingInputError (KeyError)         a step asked for an input that the run was not given
-    ├── InputTypeError (TypeError)           an input is not of the type that was asked for
-    ├── MissingDependencyError (KeyError)    a step asked for an output that it cannot have
-    ├── DependencyTypeError (TypeError)      an output is not of the type that was asked for
-    ├── StepExecutionError                   a step failed; `original_error` is why
-    ├── GraphStopped                         a graph ended without the output that was asked for
-    ├── MemoryConflict                       two branches of a graph wrote one key
-    ├── VisitsExhausted                      a branch went in a circle of nodes over their max_visits
-    ├── RecordedError                        an exception of an earlier process, as far as it is on record
-    ├── ContractViolation                    inputs or output of a step do not fit its contract
-    │   ├── PreconditionFailed               ... inputs of a typed function do not meet its `given`
-    │   ├── PostconditionFailed              ... or its output not its `ensure`, after the last attempt
-    │   └── ParseFailure                     ... or its output is not of the declared type
-    ├── ResultRejected                       the result of a step of a workflow did not pass its checks
-    ├── ConvergenceFailure                   a refinement was not good enough after its last iteration
-    ├── ConsensusFailure                     too few members of a quorum agree
-    ├── StabilityAssertionError (AssertionError)    samples of one answer differ more than a test allows
-    ├── ParallelFailed                       too many coroutines of `parallel` or `race` failed
-    ├── ParallelValidationFailed             the outputs of `parallel` do not pass its `validate`
-    ├── FlowStopped                          a run of a flow has no output yet
-    ├── FlowDiverged                         a resumed flow makes other calls than those on record
-    ├── JudgeEscalated                       a judge said that an agent's output cannot be made good
-    ├── JudgeNotSatisfied                    ... or accepted none of its outputs
-    ├── TimeLimitExceeded (TimeoutError)     a timeout ran out
-    ├── AnswerCutError                       an answer broke off before its end
-    ├── DispatchSkippedError                 a hook said not to dispatch an agent call
-    ├── BudgetExceeded                       a budget stopped the run
-    │   ├── CostBudgetExceeded               ... of money
-    │   │   └── SpendLimitExceeded           ... of money, shared between runs and processes
-    │   ├── TokenBudgetExceeded              ... of tokens
-    │   ├── RequestBudgetExceeded            ... of requests
-    │   └── TimeBudgetExceeded               ... of time
-    ├── StoreUnavailable                     a store cannot be reached, or cannot write
-    │   ├── SpendStoreUnavailable            ... the store of a SpendLimit
-    │   └── RunStoreUnavailable              ... the store of runs
-    ├── RevisionConflict                     another write came first in a store of runs
-    ├── RunExists                            a run id that is taken
-    ├── RunNotFound (KeyError)               a run id that the store does not have
-    ├── RunInProgress                        the run is running elsewhere
-    ├── RunStatusConflict                    the status of the run does not allow the operation
-    ├── RunTakenOver                         another process has taken up the run, or it is gone
-    ├── RunConflict                          a run has gone on since it was read
-    ├── RunDefinitionChanged                 the pipeline is not the one that the run was started with
-    ├── CallChangedError                     a call is not declared as it was when it was put on record
-    ├── RunCorrupt                           the record of a run cannot be read
-    ├── RunFromNewerVersion                  ... or is of a later version
-    ├── RunFromOlderVersion                  ... or is of an earlier version
-    ├── UnknownFactKind                      ... or has a fact that no imported module declares
-    ├── AnswerRejected (ValueError)          an answer is not what a question asks for
-    ├── QuestionClosed                       a question that takes no answer, or none any more
-    ├── QuestionTimedOut (TimeoutError)      nobody answered a question in time
-    │   └── HumanTimeoutError                ... a question of `await_human`
-    ├── MessageRejected (ValueError)         a message that a run cannot receive
-    ├── MessageTimedOut (TimeoutError)       nobody sent a message in time
-    ├── OnceInterrupted                      a side effect that may have happened or not
-    ├── CancelledInside                      a step awaited a task that something else cancelled
-    ├── ValueNotStorable (TypeError)         a value that the store could not give back unchanged
-    ├── CircuitOpenError                     a circuit breaker lets no requests through
-    ├── UnpricedModelError                   a budget of money, and a model without a price
-    ├── UnboundedRequestError                a budget of money, and a request without an upper bound
-    ├── UnmeteredRequestError                a request in a way that the account cannot follow
-    ├── PriceUpdateError                     newer prices could not be downloaded
-    ├── LangGraphStopped                     a LangGraph graph that is a step stopped before its end
-    ├── ScopeClosedError                     a request at or after the end of the run it belongs to
-    ├── ForkedScopeError                     spending under a budget of the process that forked this one
-    ├── RunningLoopError (RuntimeError)      a sync entry point was called on a running event loop
-    └── NoRunningLoopError (RuntimeError)    no event loop of asyncio is running
+    ├── ConfigurationError (ValueError)          an option has an invalid value
+    │   └── CompileError                         ... in a typed function, contract or flow
+    ├── ExpressionError (ValueError)             a text that is not a condition, or cannot be evaluated
+    ├── UnknownModelError (ValueError)           a model reference whose provider cannot be told
+    ├── MissingExtraError (ImportError)          an optional dependency is not installed
+    ├── PipelineValidationError (ValueError)     a pipeline that cannot run, with every problem at once
+    ├── GraphValidationError (ValueError)        ... or a graph
+    ├── WorkflowValidationError (ValueError)     ... or a workflow spec
+    ├── UnknownPipelineError (KeyError)          a router was asked for a name that is not registered
+    ├── MissingInputError (KeyError)             a step asked for an input that the run was not given
+    ├── InputTypeError (TypeError)               an input is not of the type that was asked for
+    ├── MissingDependencyError (KeyError)        a step asked for an output that it cannot have
+    ├── DependencyTypeError (TypeError)          an output is not of the type that was asked for
+    ├── StepExecutionError                       a step failed; `original_error` is why
+    ├── GraphStopped                             a graph ended without the output that was asked for
+    ├── MemoryConflict                           two branches of a graph wrote one key
+    ├── VisitsExhausted                          every node of a cycle has reached its max_visits
+    ├── RecordedError                            an exception of an earlier process, as far as it is on record
+    ├── ContractViolation                        inputs or output of a step do not fit its contract
+    │   ├── PreconditionFailed                   ... inputs of a typed function do not meet its `given`
+    │   ├── PostconditionFailed                  ... or its output not its `ensure`, after the last attempt
+    │   └── ParseFailure                         ... or its output is not of the declared type
+    ├── ResultRejected                           the result of a step of a workflow did not pass its checks
+    ├── ConvergenceFailure                       a refinement was not good enough after its last iteration
+    ├── ConsensusFailure                         too few members of a quorum agree
+    ├── StabilityAssertionError (AssertionError) samples of one answer differ more than a test allows
+    ├── ParallelFailed                           too many coroutines of `parallel` or `race` failed
+    ├── ParallelValidationFailed                 the outputs of `parallel` do not pass its `validate`
+    ├── FlowStopped                              a run of a flow has no output yet
+    ├── FlowDiverged                             a resumed flow makes other calls than those on record
+    ├── JudgeEscalated                           a judge said that an agent's output cannot be made good
+    ├── JudgeNotSatisfied                        ... or accepted none of its outputs
+    ├── TimeLimitExceeded (TimeoutError)         a timeout ran out
+    ├── AnswerCutError                           an answer broke off before its end
+    ├── DispatchSkippedError                     a hook said not to dispatch an agent call
+    ├── BudgetExceeded                           a budget stopped the run
+    │   ├── CostBudgetExceeded                   ... of money
+    │   │   └── SpendLimitExceeded               ... of money, shared between runs and processes
+    │   ├── TokenBudgetExceeded                  ... of tokens
+    │   ├── RequestBudgetExceeded                ... of requests
+    │   └── TimeBudgetExceeded                   ... of time
+    ├── StoreUnavailable                         a store cannot be reached, or cannot write
+    │   ├── SpendStoreUnavailable                ... the store of a SpendLimit
+    │   └── RunStoreUnavailable                  ... the store of runs
+    ├── RevisionConflict                         another write came first in a store of runs
+    ├── RunExists                                a run id that is taken
+    ├── RunNotFound (KeyError)                   a run id that the store does not have
+    ├── RunInProgress                            the run is running elsewhere
+    ├── RunStatusConflict                        the status of the run does not allow the operation
+    ├── RunTakenOver                             another process has taken over the run, or it is gone
+    ├── RunConflict                              the run has changed since it was read
+    ├── RunDefinitionChanged                     the pipeline has changed since the run was started
+    ├── CallChangedError                         a call was declared differently when it was stored
+    ├── RunCorrupt                               the record of a run cannot be read
+    ├── RunFromNewerVersion                      ... or is of a later version
+    ├── RunFromOlderVersion                      ... or is of an earlier version
+    ├── UnknownFactKind                          ... or has a fact that no imported module declares
+    ├── AnswerRejected (ValueError)              an answer does not fit its question
+    ├── QuestionClosed                           a question that takes no answer, or none any more
+    ├── QuestionTimedOut (TimeoutError)          nobody answered a question in time
+    │   └── HumanTimeoutError                    ... a question of `await_human`
+    ├── MessageRejected (ValueError)             a message that a run cannot receive
+    ├── MessageTimedOut (TimeoutError)           nobody sent a message in time
+    ├── OnceInterrupted                          it is unknown whether a side effect happened
+    ├── CancelledInside                          a step awaited a task that something else cancelled
+    ├── ValueNotStorable (TypeError)             a value that the store could not give back unchanged
+    ├── CircuitOpenError                         a circuit breaker lets no requests through
+    ├── UnpricedModelError                       a budget of money, and a model without a price
+    ├── UnboundedRequestError                    a budget of money, and a request without an upper bound
+    ├── UnmeteredRequestError                    a request in a way that the account cannot follow
+    ├── PriceUpdateError                         newer prices could not be downloaded
+    ├── LangGraphStopped                         a LangGraph graph that is a step stopped before its end
+    ├── ScopeClosedError                         a request at or after the end of the run it belongs to
+    ├── ForkedScopeError                         spending under a budget of the process that forked this one
+    ├── RunningLoopError (RuntimeError)          a sync entry point was called on a running event loop
+    └── NoRunningLoopError (RuntimeError)        no event loop of asyncio is running
 
 An error knows the usage of the run until then: `error.usage` for these errors, `usage_of(error)` for any
 exception. It also knows the trace of the run that it ended: `error.trace` for these errors,

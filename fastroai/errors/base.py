@@ -123,7 +123,7 @@ def error_chain(error: BaseException) -> Iterator[BaseException]:
 class FastroAIError(Exception):
     """Base of every error that FastroAI raises on purpose.
 
-    What to do: Read the message: each says what was wrong, where, and how to mend it.
+    What to do: Read the message: it says what was wrong, where, and what to do.
     """
 
     retryable: ClassVar[bool] = False
@@ -144,7 +144,7 @@ class FastroAIError(Exception):
     def trace(self) -> Trace | None:
         """The trace of the run that this error ended; `None` if it did not end a run.
 
-        `fastroai.store.trace_of` gives the same for any exception, typed as a `RunTrace`.
+        `fastroai.store.trace_of` returns the same for any exception, typed as a `RunTrace`.
         """
         source = trace_source_of(self)
         return None if source is None else source.trace
@@ -156,7 +156,7 @@ class FastroAIError(Exception):
 
 
 class FastroAIWarning(UserWarning):
-    """Something works otherwise than its declaration says, because the configuration lacks what it needs.
+    """Something does not work as declared, because the configuration lacks a setting that it needs.
 
     What to do: Configure what the message names, or silence it with `warnings.filterwarnings`.
     """
@@ -165,7 +165,7 @@ class FastroAIWarning(UserWarning):
 class ConfigurationError(FastroAIError, ValueError):
     """An option has an invalid value.
 
-    What to do: Give the option a value as the message describes it.
+    What to do: Give the option a value that the message describes.
     """
 
     def __init__(self, option: str, value: object, expected: str) -> None:

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, NamedTuple
 
 from fastroai.errors.base import FastroAIError
-from fastroai.records import MICROCENTS_PER_DOLLAR, microcents_to_usd
+from fastroai.records import dollars, microcents_to_usd
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelResponse
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StoppedRun:
-    """An agent run that a budget stopped, with the messages that are needed to go on."""
+    """An agent run that a budget stopped, with the messages that are needed to continue."""
 
     agent: str
     messages: list[ModelMessage]
@@ -40,15 +40,15 @@ class RequestCause(NamedTuple):
 class BudgetExceeded(FastroAIError):
     """A budget stopped the run.
 
-    `messages` are those of the agent run that the budget stopped. To go on without paying again:
+    `messages` are those of the agent run that the budget stopped. To continue without paying again:
 
         try:
             response = await agent.run("...", budget=Budget(usd="0.10"))
         except BudgetExceeded as stop:
             response = await agent.run(message_history=stop.messages, budget=Budget(usd="0.20"))
 
-    What to do: Raise the budget, or use a cheaper model or a lower `max_tokens`. What was paid for is on the
-    error.
+    What to do: Raise the budget, or use a cheaper model or a lower `max_tokens`. The error has what was
+    spent.
     """
 
     unit: ClassVar[str] = ""
@@ -149,13 +149,13 @@ class BudgetExceeded(FastroAIError):
         if self.partial_response is not None:
             return "; it paid for the beginning of the last answer (error.partial_response)"
         if self.stopped == "recorded":
-            return " (the budget was crossed before the last charge, which is counted, too)"
+            return " (the last charge is included, although the budget was already crossed)"
         if self.stopped == "step":
-            return ", so the step was not begun"
+            return ", so the step was not started"
         if self.stopped == "run":
             quote, left = self._amount(self.requested or 0), self._amount(self._left)
-            return f", so {left} is left. The run could cost {quote} by its quote, so it was not begun"
-        what, end = ("next request", "sent") if self.stopped == "request" else ("purchase", "begun")
+            return f", so {left} is left. By its quote, the run could cost {quote}, so it was not started"
+        what, end = ("next request", "sent") if self.stopped == "request" else ("purchase", "made")
         if self.requested is None:
             return f", so the {what} was not {end}"
         least = self.requested if self.at_least is None else self.at_least
@@ -189,7 +189,7 @@ class BudgetExceeded(FastroAIError):
         return f"set a lower {self.answer_limit} or " if asks_for_less else ""
 
 
-_AFTER_OTHERS: Final = "Try again when those that have reserved it have ended"
+_AFTER_OTHERS: Final = "Try again when the runs that reserved it have ended"
 
 
 class CostBudgetExceeded(BudgetExceeded):
@@ -251,8 +251,7 @@ class CostBudgetExceeded(BudgetExceeded):
         return self._amount(self.limit)
 
     def _amount(self, number: int) -> str:
-        dollars, rest = divmod(number, MICROCENTS_PER_DOLLAR)
-        return f"${dollars:,}{f'.{rest:06}'.rstrip('0') if rest else ''}"
+        return dollars(microcents_to_usd(number))
 
     @property
     def _used(self) -> str:

@@ -35,7 +35,7 @@ class ExpressionError(FastroAIError, ValueError):
     def __str__(self) -> str:
         short = self.text if len(self.text) <= 120 else f"{self.text[:119]}…"
         if self.missing is not None:
-            return f"expression {short!r}: {self.missing} is missing; ask with has({self.missing}) before"
+            return f"expression {short!r}: {self.missing} is missing; check has({self.missing}) first"
         if len(self.problems) == 1:
             return f"expression {short!r}: {self._told(self.problems[0])}{self._carets()}"
         lines = "".join(f"\n  - {self._told(problem)}" for problem in self.problems)
@@ -92,10 +92,7 @@ class MissingExtraError(FastroAIError, ImportError):
         self.feature, self.extra, self.package = feature, extra, package
 
     def __str__(self) -> str:
-        return (
-            f"{self.feature} needs {self.package}, which the extra {self.extra!r} brings: "
-            f"{how_to_install(self.extra)}"
-        )
+        return f"{self.feature} needs {self.package}: {how_to_install(self.extra)}"
 
 
 class PipelineValidationError(FastroAIError, ValueError):

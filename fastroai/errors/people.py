@@ -27,7 +27,7 @@ class AnswerRejected(FastroAIError, ValueError):
 
 
 class QuestionClosed(FastroAIError):
-    """A question cannot be answered: it has one, its time is over, or its run does not wait for it.
+    """A question cannot be answered: it has an answer, its time is over, or its run does not wait for it.
 
     What to do: Look at the question again: it says who answered, or why it is closed.
     """

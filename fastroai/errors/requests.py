@@ -37,7 +37,7 @@ class AnswerCutError(FastroAIError):
 class DispatchSkippedError(FastroAIError):
     """Raised by a hook to say that an agent call must not be made: it fails at once and is not retried.
 
-    What to do: Look at the hook that raised it; the call is not made until the hook lets it.
+    What to do: Look at the hook that raised it: the call is made only when the hook allows it.
     """
 
     def __init__(self, reason: str = "") -> None:
@@ -51,7 +51,7 @@ class DispatchSkippedError(FastroAIError):
 class CircuitOpenError(FastroAIError):
     """A circuit breaker is open: the provider has failed too often, and the request was not sent.
 
-    The error that is raised is also a PydanticAI `ModelAPIError`, so a `FallbackModel` goes on to its next
+    The error that is raised is also a PydanticAI `ModelAPIError`, so a `FallbackModel` moves on to its next
     candidate.
 
     What to do: Try again after `retry_after` seconds, or give the agent a
@@ -75,7 +75,7 @@ class CircuitOpenError(FastroAIError):
 
     def __str__(self) -> str:
         whose = f" of agent {self.agent!r}" if self.agent is not None else ""
-        when = f"the next try is in {self.opens_in:.1f} s" if self.opens_in else "a request is trying it now"
+        when = f"the next try is in {self.opens_in:.1f} s" if self.opens_in else "a test request is running"
         last = f"; the last failure: {self.last_failure}" if self.last_failure else ""
         return (
             f"no request was sent to {self.provider!r}: it keeps failing, so the circuit breaker{whose} is "
@@ -122,7 +122,7 @@ class UnpricedModelError(FastroAIError):
         prices = f"CostCalculator(pricing_overrides={{{key!r}: {per_mtok}}})"
         if self.needed_for == "price":
             return f"; add one: {prices}"
-        needed = ", and a cost budget cannot hold without one; "
+        needed = ", and a budget in dollars needs one; "
         allow = "or set on_unpriced='allow' on the Budget or SpendLimit"
         if self.needed_for == "spend":
             return (
@@ -132,14 +132,14 @@ class UnpricedModelError(FastroAIError):
             )
         if self.needed_for == "record":
             return (
-                f"{needed}what was recorded is charged as an unknown cost. Pass cost_usd= to record_usage, "
+                f"{needed}the recorded usage counts as an unknown cost. Pass cost_usd= to record_usage, "
                 f"or add a price: {prices} as cost_calculator= of record_usage, {allow}"
             )
         return f"{needed}add one: {prices} as cost_calculator= of the agent, {allow}"
 
 
 class UnboundedRequestError(FastroAIError):
-    """A budget is set, and nothing bounds what a request can use of it.
+    """A budget is set, but the cost of a request has no upper limit.
 
     What to do: Set `max_tokens`, say what the server is with `CostCalculator(endpoints=...)`, or pass
     `on_unbounded="allow"`.
@@ -153,14 +153,14 @@ class UnboundedRequestError(FastroAIError):
 
     def __str__(self) -> str:
         return (
-            f"a request to {self.provider}:{self.model} could use any amount, so it was not sent under a "
-            f"budget: {self.why or 'set max_tokens on the agent'}. To send it anyway, set "
+            f"a request to {self.provider}:{self.model} has no upper limit, so a budget does not allow it: "
+            f"{self.why or 'set max_tokens on the agent'}. To send it anyway, set "
             "on_unbounded='allow' on the Budget or SpendLimit"
         )
 
 
 class UnmeteredRequestError(FastroAIError):
-    """Inside of a run, a request was refused because the account cannot follow it.
+    """Inside a run, a request was refused because FastroAI could not count its cost.
 
     What to do: Use the way to call the model that the message names.
     """
@@ -177,7 +177,7 @@ class UnmeteredRequestError(FastroAIError):
 class PriceUpdateError(FastroAIError):
     """Newer prices could not be downloaded; those in use stay in use.
 
-    What to do: Look at the network and try again; runs go on with the prices in use.
+    What to do: Check the network and try again. Runs continue with the prices in use.
     """
 
     retryable = True

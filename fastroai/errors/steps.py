@@ -37,7 +37,7 @@ class MissingInputError(FastroAIError, KeyError):
         if self.in_graph:
             return (
                 f"node {self.step_id!r} asked for {self.key!r}, which is not in the memory that it reads; "
-                f"there is: {given}.{nearest_hint(self.key, self.known)} Give it as an input, let a node "
+                f"it reads: {given}.{nearest_hint(self.key, self.known)} Give it as an input, let a node "
                 f"before this one write it, add it to the node's reads if it has any, or pass a default: "
                 f"ctx.get_input({self.key!r}, default)"
             )
@@ -54,7 +54,7 @@ class MissingInputError(FastroAIError, KeyError):
 
 
 class MissingDependencyError(FastroAIError, KeyError):
-    """A step asked for the output of a step that it does not depend on, or that has none.
+    """A step asked for the output of a step on which it does not depend, or which has no output.
 
     What to do: Add the step to `dependencies`, as the message shows.
     """
@@ -99,9 +99,9 @@ class InputTypeError(FastroAIError, TypeError):
 
 
 class StepExecutionError(FastroAIError):
-    """A step failed. `original_error` is the cause; `step_outputs` and `usage` have what was not lost.
+    """A step failed. `original_error` is the cause; `step_outputs` and `usage` have the results so far.
 
-    What to do: Look at `original_error`. Resume the run after mending it: steps that finished are not
+    What to do: Look at `original_error`. Correct the cause and resume the run: finished steps are not
     repeated.
     """
 
@@ -118,10 +118,10 @@ class StepExecutionError(FastroAIError):
 
 
 class RecordedError(FastroAIError):
-    """An exception in place of another one, with its type and message.
+    """A stand-in for another exception, with its type and message.
 
-    It stands for an exception of an earlier process of a run, as far as that is on record; and in what `wake`
-    and `recover` return for one that is no `Exception`, such as `SystemExit`, which is its `__cause__`.
+    It stands for a recorded exception of an earlier process. In results of `wake` and `recover`, it also
+    stands for one that is not an `Exception`, such as `SystemExit`, which is its `__cause__`.
 
     What to do: Look up the original type, which the message names.
     """
@@ -192,7 +192,7 @@ _VIOLATED: Mapping[Direction, str] = {
 
 
 class TimeLimitExceeded(FastroAIError, TimeoutError):
-    """A timeout ran out: that of a step, of a call in it, or of a whole run.
+    """A step, a call in a step, or a whole run took longer than its timeout.
 
     What to do: Raise the timeout that the message names, or make the work shorter.
     """
@@ -211,7 +211,7 @@ class OnceInterrupted(FastroAIError):
     """A process died during a side effect of `ctx.once`, so it is unknown whether it has happened.
 
     What to do: Find out whether it has happened. If it must be done again, resume
-    with `ctx.once(..., if_interrupted="repeat")`; else fork the run with the output of the step.
+    with `ctx.once(..., if_interrupted="repeat")`; otherwise fork the run with the output of the step.
     """
 
     def __init__(self, step_id: str, name: str) -> None:
@@ -220,17 +220,16 @@ class OnceInterrupted(FastroAIError):
 
     def __str__(self) -> str:
         return (
-            f"{self.name!r} of step {self.step_id!r} may have happened or not: its process died meanwhile, "
-            "or "
-            "its result could not be stored. Find out. If it must be done again, resume with "
-            "ctx.once(..., if_interrupted='repeat'); otherwise fork the run with the output of the step"
+            f"step {self.step_id!r} began {self.name!r}, and it is unknown whether it happened: its process "
+            "died, or the result could not be stored. Check. If it did not happen, resume with ctx.once(..., "
+            "if_interrupted='repeat'); if it did, fork the run with the output of the step"
         )
 
 
 class CancelledInside(FastroAIError):
     """A step failed because it awaited a task that was cancelled; the step itself was not cancelled.
 
-    What to do: Find out who cancelled the inner task; await it in a `try` if its cancellation is no failure.
+    What to do: Find out which code cancelled the inner task. If that is not a failure, await it in a `try`.
     """
 
     retryable = True
@@ -253,7 +252,7 @@ def _told(detail: ViolationDetail) -> str:
 
 
 class LangGraphStopped(FastroAIError):
-    """A LangGraph graph that is a step stopped before its end: it waits for an answer, or went on too long.
+    """A LangGraph graph that is a step stopped before its end: it waits for an answer, or ran too long.
 
     `reason` is `"interrupt"`, with the question in `detail`, or `"recursion limit"`, with the limit.
 

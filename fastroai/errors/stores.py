@@ -10,9 +10,9 @@ from fastroai.errors.base import FastroAIError
 class FlowStopped(FastroAIError):
     """A run of a flow has no output yet: it waits for a person, or was paused or cancelled.
 
-    `status` is the status of the run, `reason` says why it has it, and `questions` wait for answers.
-    `waits_until` is the time at which `wake` goes on with it, if it waits for one.
-    `await flow.resume(run_id)` goes on with the run.
+    `status` is the status of the run, `reason` explains it, and `questions` are its open questions.
+    `waits_until` is the time at which `wake` continues it, if it waits for one.
+    `await flow.resume(run_id)` continues the run.
 
     What to do: Answer the questions, and resume the run; or let `wake` do so.
     """
@@ -81,8 +81,8 @@ class RunStoreUnavailable(StoreUnavailable):
 
     def __str__(self) -> str:
         return (
-            f"run {super().__str__()}. Nothing is half written. Afterwards repeat a call that only reads, "
-            "and resume a run that was stopped"
+            f"run {super().__str__()}. Nothing is half written. After that, repeat the call if it only "
+            "reads; if it stopped a run, resume the run"
         )
 
 
@@ -101,7 +101,7 @@ class RevisionConflict(FastroAIError):
     def __str__(self) -> str:
         return (
             f"key {self.key!r} is at revision {self.actual}, not {self.expected}: another process, or an "
-            "earlier attempt at the same write, has changed it; read the key again"
+            "earlier attempt at the same write, has changed it; read the key again, then write"
         )
 
 
@@ -178,9 +178,9 @@ class RunStatusConflict(FastroAIError):
 
 
 class RunTakenOver(FastroAIError):
-    """Another process has taken this run up, after its lease had ended or by force; or its record is gone.
+    """Another process has taken this run over, after its lease had ended or by force; or its record is gone.
 
-    What to do: Let the other process go on, and follow the run from here. If this one was only slow, give
+    What to do: Let the other process continue, and follow the run from here. If this one was only slow, give
     runs a longer `lease=`.
     """
 
@@ -205,7 +205,7 @@ class RunTakenOver(FastroAIError):
 
 
 class RunConflict(FastroAIError):
-    """A run has gone on since the caller read it, so nothing of this call was put on record.
+    """The run changed after the caller read it, so this call has stored nothing.
 
     What to do: Read the run again, and repeat the call if it still makes sense.
     """
@@ -222,7 +222,7 @@ class RunConflict(FastroAIError):
 
 
 class RunDefinitionChanged(FastroAIError):
-    """The pipeline or graph is not the one that the run was started with.
+    """The pipeline or graph has changed since the run was started.
 
     What to do: Resume with the definition as it was, or with `force=True` if
     the change does no harm.
@@ -251,9 +251,9 @@ class RunDefinitionChanged(FastroAIError):
 
 
 class CallChangedError(FastroAIError):
-    """A call is not declared as it was when its answer was put on record, so that answer is not used.
+    """The declaration of a call has changed since its answer was stored, so the answer is not used.
 
-    With `on_changed="fail"`, nothing was sent. With `"keep"`, the answer does not fit what is declared now.
+    With `on_changed="fail"`, nothing was sent. With `"keep"`, the answer does not fit the new declaration.
 
     What to do: Resume with `on_changed="ask"` to ask again, or undo the change of the declaration.
     """
@@ -285,7 +285,7 @@ class CallChangedError(FastroAIError):
 class RunCorrupt(FastroAIError):
     """The record of a run cannot be read: entry `position` of its log, or another part if that is 0.
 
-    What to do: Restore the store from a backup, or forget the run; other runs are not affected.
+    What to do: Restore the store from a backup, or delete the run; other runs are not affected.
     """
 
     def __init__(self, run_id: str, position: int, reason: str) -> None:
@@ -336,7 +336,7 @@ class RunFromOlderVersion(FastroAIError):
 
 
 class UnknownFactKind(FastroAIError):
-    """A run cannot go on: entry `position` of its log is a fact that no imported module declares.
+    """A run cannot continue, because no imported module declares the fact at `position` in its log.
 
     What to do: Import the module that declares this kind of fact, and resume the run again.
     """
@@ -354,7 +354,7 @@ class UnknownFactKind(FastroAIError):
 
 
 class ValueNotStorable(FastroAIError, TypeError):
-    """A value cannot be written to the store of the run so that it comes back as it was.
+    """A value cannot be stored, because it could not be restored unchanged.
 
     What to do: Return plain JSON, or declare the type of the value.
     """

@@ -98,7 +98,7 @@ class Baseline(_Kept):
         """
         if gone := [name for name in self.variants if name not in comparison.variants]:
             named = ", ".join(map(repr, gone))
-            raise _mismatch(path, f"no results of {named}, which the comparison does not have")
+            raise _mismatch(path, f"results of the compared variants only; the comparison has no {named}")
         worse: list[str] = []
         for name, before in self.variants.items():
             variant = comparison.variants[name]

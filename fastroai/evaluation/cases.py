@@ -97,7 +97,7 @@ Cases: TypeAlias = DatasetLike | Sequence[CaseLike]
 
 @dataclass(kw_only=True)
 class EvaluatorContext(Generic[InputsT, OutputT, MetadataT]):
-    """What an evaluator sees of one case: what was asked, and what came of it.
+    """The view of one case for an evaluator: the inputs, the output, and how it came about.
 
         def same_category(ctx: EvaluatorContext) -> bool:
             return ctx.output.category == ctx.expected_output
@@ -124,7 +124,7 @@ class EvaluatorContext(Generic[InputsT, OutputT, MetadataT]):
     def expected_output(self) -> OutputT:
         """The expected output of the case.
 
-        An evaluator of pydantic_evals gets `None` if there is none, as it does there.
+        An evaluator of pydantic_evals gets `None` if there is none, as in pydantic_evals.
 
         Raises:
             ConfigurationError: a function reads it, and the case has none.
@@ -139,7 +139,7 @@ class EvaluatorContext(Generic[InputsT, OutputT, MetadataT]):
 
     @property
     def span_tree(self) -> Any:
-        """Raise `ConfigurationError`: spans of a task are not on record."""
+        """Raise `ConfigurationError`: `compare` does not record spans."""
         expected = "spans, which `compare` does not record; `Dataset.evaluate` of pydantic_evals does"
         raise ConfigurationError(f"span_tree of case {self.name!r}", ..., expected)
 

@@ -56,8 +56,8 @@ async def compare(
         comparison = await compare({"small": small, "large": large}, cases, budget=Budget(usd=2))
         print(comparison)
 
-    With a store, the same call with the same `run_id` goes on where it was: no output and no evaluation that
-    was paid for is paid for again, unless what is declared for it has changed.
+    With a store, the same call with the same `run_id` continues where it was: no output and no evaluation
+    that was paid for is paid for again, unless what is declared for it has changed.
 
     Args:
         variants: What to compare, by name: agents, typed functions, pipelines, graphs, routers, flows, or

@@ -48,7 +48,7 @@ def bundle(comparison: Compared) -> dict[str, str]:
             for name in differing[:_MOST]
             for index, row in enumerate(_side_by_side(comparison, name))
         ]
-        body += f"<h4>{_counted(len(differing), 'differs', 'differ')}</h4>" + table(
+        body += f"<h3>{_counted(len(differing), 'differs', 'differ')}</h3>" + table(
             ("case", "variant", "output", "evaluations"),
             [[escaped(cell) for cell in row] for row in cells],
             texts=4,

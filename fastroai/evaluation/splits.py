@@ -42,7 +42,7 @@ async def compare_splits(
     run_id: str | None = None,
     codec: PayloadCodec | None = None,
 ) -> Comparison:
-    """Compare the variants of a router by the runs that each has had. The task is not run again.
+    """Compare the variants of a router by their recorded runs. The task does not run again.
 
         comparison = await compare_splits(support, [is_polite], store="runs.db")
 
@@ -53,7 +53,7 @@ async def compare_splits(
         router: The router. Its runs that have finished or failed are read, newest first.
         evaluators: As in `compare`. Without any, outputs are compared with the expected ones.
         store: The store of the runs, which also keeps what evaluators spend.
-        expected_outputs: The expected outputs, by the id of the run, as far as they are known by now.
+        expected_outputs: The expected outputs, by the id of the run, as far as they are known.
         tag: Only runs with this tag.
         tenant: Only runs of this tenant.
         limit: At most this many runs.

@@ -215,8 +215,8 @@ class ParallelValidationFailed(NoUsableOutput):
 class FlowDiverged(FastroAIError):
     """A resumed flow makes other calls than before, so results on record cannot be given back to it.
 
-    After an answer that was asked anew, because the declaration of its call has changed, calls of functions
-    that ask a model may differ. Those of `@compute` functions may not.
+    If an answer was asked for again, because the declaration of its call changed, later calls of functions
+    that ask a model may differ. Calls of `@compute` functions may not.
 
     `recorded` is the call on record that was not made again, and `called` the one that was made instead. In
     both, the values of opaque inputs are left out.

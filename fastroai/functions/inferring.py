@@ -310,7 +310,7 @@ def infer(
 
     The body is `raise NotImplementedError`, a docstring or `...`. Arguments and outputs have the declared
     types. A call checks `given`, asks the model within the budget, reads the answer and checks `ensure`. If
-    the answer is not good enough, the model is told what exactly is wrong, and is asked again.
+    the answer is not good enough, the model is asked again, with an exact list of the mistakes.
 
     Args:
         intent: The purpose of the function. Inputs are added automatically.

@@ -100,12 +100,12 @@ def text_problems(signature: Signature, *, intent: object, context: object) -> I
         yield f"intent={intent!r}: expected a text that says what the function does"
     contexts: Sequence[object] = context if isinstance(context, list | tuple) else [context]
     if not all(isinstance(text, str) for text in contexts):
-        yield f"context={context!r}: expected a text{'' if contexts == [context] else ' in each place'}"
+        yield f"context={context!r}: expected a text{'' if contexts == [context] else ', or a list of texts'}"
     for option, text in (("intent", intent), *(("context", text) for text in contexts)):
         for name, declared in signature.parameters.items():
             if isinstance(text, str) and (named := re.search(rf"\{{\s*{re.escape(name)}\b[^{{}}]*\}}", text)):
                 why = (
-                    "inputs are added by themselves"
+                    "inputs are added automatically"
                     if _opacity_at(named[0], declared.opacity) is None
                     else "it is opaque, so it is sent as data only"
                 )

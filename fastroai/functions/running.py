@@ -25,7 +25,7 @@ def run(awaitable: Awaitable[T]) -> T:
         print(run(triage("The invoice is wrong")))
 
     Tasks that are left over are cancelled. A task that does not end within 5 seconds is logged and left
-    behind, so that the program goes on.
+    behind, so that the program continues.
 
     Raises:
         ConfigurationError: the argument cannot be awaited, such as the function itself.

@@ -79,9 +79,9 @@ class MemoryConflict(FastroAIError):
 
 
 class VisitsExhausted(FastroAIError):
-    """A branch of a graph went in a circle of `nodes` that have all reached their `max_visits`.
+    """A branch of a graph is in a cycle of `nodes` that have all reached their `max_visits`.
 
-    What to do: Raise `max_visits`, or add an edge that leaves the circle.
+    What to do: Raise `max_visits`, or add an edge that leaves the cycle.
     """
 
     def __init__(self, nodes: tuple[str, ...]) -> None:

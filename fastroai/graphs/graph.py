@@ -89,7 +89,7 @@ from fastroai.usage.limits import NO_LIMITS, limits_of, together
 class Graph(
     FrontDoor[DepsT, InputT, GraphResult[OutputT]], MapsRows[OutputT], Generic[DepsT, InputT, OutputT]
 ):
-    """A state machine: nodes are steps, and edges say which comes after which, and when.
+    """A state machine: nodes are steps, and edges say which node comes next, and when.
 
         graph = Graph(
             "support",
@@ -260,7 +260,7 @@ class Graph(
 
     @cached_property
     def definition(self) -> dict[str, JsonValue]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Shape of the graph as plain data. It must be the same when a run is resumed, but for `force`."""
+        """Shape of the graph as plain data. Resuming a run needs the same shape, or `force`."""
         return define(self.name, self.nodes, self._plan, self._setup.conversation.mode, self.version)
 
     def _sent_by(self, node: str) -> Annotation | None:
@@ -273,7 +273,7 @@ class Graph(
         return declared[0] if all(one == declared[0] for one in declared) else None
 
     def rows_target(self) -> RowTarget[OutputT]:
-        """Return this graph as what rows are given to: each row has the inputs of a run."""
+        """Return the target of `map` for this graph: each row has the inputs of a run."""
         return RunRows(
             door=self,
             kind=self.kind,
@@ -307,12 +307,12 @@ class Graph(
 
         conversation, budget = self._setup.conversation, self._budget
         if conversation != GraphConversation(conversation.mode):
-            raise ConfigurationError("conversation", conversation, "a word, the only form that YAML has")
+            raise ConfigurationError("conversation", conversation, "'continuous' or 'isolated' for YAML")
         if budget is not None and not isinstance(budget, Budget):
-            raise ConfigurationError("budget", budget, "a Budget, the only form that YAML has")
+            raise ConfigurationError("budget", budget, "one Budget, and no other limit, for YAML")
         reducers = self._plan.reducers
         if not all(isinstance(how, str) for how in reducers.values()):
-            raise ConfigurationError("reducers", reducers, "words, which are all that YAML can say")
+            raise ConfigurationError("reducers", reducers, "built-in reducers, by name, for YAML")
         return dump_graph_yaml(
             {
                 "name": self.name,
@@ -344,7 +344,7 @@ class Graph(
         accepts: type[InputT] | Accepts | None = None,
         version: str | None = None,
     ) -> Graph[DepsT, InputT, Any]:
-        """Make a graph from a YAML document, whose nodes name steps in `nodes`.
+        """Make a graph from a YAML document. `nodes` has the steps that the document names.
 
         `source` is the text, or the `Path` of a file. The other arguments are settings that a document cannot
         express.
@@ -373,15 +373,16 @@ class Graph(
         deps: DepsT = None,  # type: ignore[assignment]
         **options: Unpack[ResumeOptions],
     ) -> GraphResult[OutputT]:
-        """Go on with a run that was interrupted, has failed, was cancelled, or is paused.
+        """Continue a run that was interrupted, has failed, was cancelled, or is paused.
 
         What has finished is not run again, branches included, and responses and tool results that are on
-        record are not paid for again. Budgets, usage, retries and conversations go on from where they were.
+        record are not paid for again. Budgets, usage, retries and conversations continue from where they
+        were.
 
         Args:
             run_id: Id of the run.
-            inputs: New values for some inputs. They are written to the memory of the run, over what nodes
-                wrote there. A branch of a fork that is open keeps the values that it wrote itself.
+            inputs: New values for some inputs. They are written to the memory of the run, over the values
+                that nodes wrote there. A branch of a fork that is open keeps the values that it wrote itself.
             input: The answer to the question of a pause node, which becomes its output. Each
                 question takes one answer.
             node: The pause node whose question is answered; by default the one that asked first.
@@ -390,7 +391,7 @@ class Graph(
             deps: As in `run`; they are not stored.
             tracer: As in `run`.
             context: As in `run`; it is not stored.
-            force: Go on although the graph has changed, and take the run from the process that has it,
+            force: Continue although the graph has changed, and take the run from the process that has it,
                 whatever its lease says; as in `Pipeline.resume`.
             on_changed: What to do if what is declared for a call on record has changed: `"ask"`, `"keep"` or
                 `"fail"`; as in `Pipeline.resume`.
@@ -432,7 +433,7 @@ class Graph(
     ) -> GraphStream[OutputT]:
         """`resume` as a stream: iterate the events of the rest of the run.
 
-        The events of what finished before are not repeated: `follow` has the facts of the whole run.
+        Events of work that had finished are not repeated: `follow` has the facts of the whole run.
         """
         return GraphStream(self._resumption(run_id, deps, self._answered(input, node, options), **options))
 
@@ -450,8 +451,8 @@ class Graph(
     def replay(self, trace: RunTrace) -> Divergence | None:
         """Repeat the decisions of a run on its recorded outcomes, and return the first difference, if any.
 
-        No node is run and nothing is sent; nested pipelines and graphs are taken as they ended. Conditions
-        read outputs, so the trace of a run with a codec has to be read with that codec.
+        No node runs and nothing is sent; the recorded ends of nested pipelines and graphs are used.
+        Conditions read outputs, so the trace of a run with a codec has to be read with that codec.
 
         Raises:
             RunCorrupt: the inputs on record are not what the graph accepts.

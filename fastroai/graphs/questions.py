@@ -59,7 +59,7 @@ def answer_entry(
     asked = replay.machine.questions
     if isinstance(answer, NotGiven):
         if node is not None:
-            raise ConfigurationError("node", node, "input= (the answer) beside it")
+            raise ConfigurationError("node", node, "input= (the answer) too")
         if asked and replay.finish is not None and status == "paused":
             raise ConfigurationError(
                 "input", None, f"the answer that node {next(iter(asked)).node!r} of run {run_id!r} waits for"

@@ -58,12 +58,12 @@ class GraphUsage(RunUsage):
         return max((begun.finished_ms for _, begun in self._units.items() if begun.is_over), default=0.0)
 
     def model_dump(self) -> dict[str, object]:
-        """Return the sums, and those of each node, as values that JSON can hold."""
+        """Return the totals, and the totals of each node, as values that JSON can hold."""
         return {**super().model_dump(), "nodes": self.by_node}
 
     @cached_property
     def by_visit(self) -> Mapping[tuple[str, int], StepUsage]:
-        """Usage of every visit, by node and number, with that of the decision after it."""
+        """Usage of every visit, by node and number. It includes the decision after the visit."""
         found: dict[tuple[str, int], StepUsage] = {}
         for (step_id, number), begun in self._units.items():
             visit = (self._decisions.get(step_id, step_id), number)

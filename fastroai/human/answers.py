@@ -79,7 +79,7 @@ def answers_to(
     for question_id, value in (answers or {}).items():
         run_id, key = split_ref(question_id)
         if run_id != recorded.opened.run_id:
-            raise QuestionClosed(question_id, f"it is not one of run {recorded.opened.run_id!r}")
+            raise QuestionClosed(question_id, f"run {recorded.opened.run_id!r} has not asked it")
         given.append(answer_to(recorded, key, value, codec=codec, now=now))
     return given
 

@@ -59,7 +59,7 @@ def check_deadline(called: str, timeout: Duration | None, on_timeout: object) ->
     """
     check_seconds(f"timeout of {called}", timeout)
     if not isinstance(on_timeout, NotGiven) and timeout is None:
-        raise ConfigurationError("on_timeout", on_timeout, "a timeout= beside it")
+        raise ConfigurationError("on_timeout", on_timeout, "timeout= too")
 
 
 def json_schema_of(option: str, declared: object) -> dict[str, Any]:

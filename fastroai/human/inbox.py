@@ -71,8 +71,8 @@ class Inbox:
     ) -> tuple[Question, ...]:
         """Return the questions that wait for an answer, those of the newest run first, in the order asked.
 
-        A run waits when nothing else in it can go on, so a question is listed when the run is paused. The
-        list looks these runs up in an index, and reads their logs only from the first open question on. A run
+        A run waits when nothing else in it can continue, so a question is listed when the run is paused. The
+        list finds these runs in an index, and reads their logs only from the first open question on. A run
         that cannot be read is left out, and a warning in the log of Python names it. A question that the
         codec cannot decode is listed as it is stored.
 
@@ -84,7 +84,7 @@ class Inbox:
             limit: Return at most this many questions.
 
         Raises:
-            ConfigurationError: a name is no text or no id, or `limit` is no whole number, 1 or more.
+            ConfigurationError: a name is not text or no id, or `limit` is not a whole number, 1 or more.
             RunCorrupt: the run of `run_id` cannot be read.
             RunStoreUnavailable: the store could not be read.
         """
@@ -124,7 +124,7 @@ class Inbox:
         return await page_of_questions(self._store, query, self._codec, limit, after)
 
     async def get(self, question_id: str) -> Question:
-        """Return a question, open or closed: with its answer, or with the reason why it takes none.
+        """Return a question, open or closed, with its answer or the reason why it cannot be answered.
 
         Raises:
             QuestionClosed: the run has not asked the question.

@@ -40,9 +40,9 @@ async def send_message(
 
         await send_message("order-1182", "paid", {"amount": 120}, store=store)
 
-    It needs no code of the pipeline. The run may be running, in any process, or be paused, and need not wait
-    for the message yet: messages with one name are received in the order in which they were sent, each once.
-    If the run waits for this one, it is due from now on, and `wake` resumes it.
+    It needs no code of the pipeline. The run may be running, in any process, or paused, and need not wait for
+    the message yet: messages with one name are received in the order in which they were sent, each once.
+    If the run waits for this message, `wake` resumes it from now on.
 
     Args:
         run_id: The run.
@@ -50,7 +50,7 @@ async def send_message(
         value: The message, as JSON or as a value that has a form in JSON. If the run waits for it, it is
             checked against the JSON Schema of the type; the step checks it again by the type itself.
         store: The store that has the run.
-        codec: That of the runs, if they have one.
+        codec: The codec of the runs, if they have one.
 
     Raises:
         MessageRejected: the run has finished, or has had too many messages; the message is not what the run

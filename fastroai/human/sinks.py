@@ -26,7 +26,7 @@ logger = logging.getLogger("fastroai.human")
 
 
 def to_console(asked: Question) -> None:
-    """Print a question, with the command that answers it, on standard error. This function is a sink."""
+    """Print a question and the command that answers it to standard error. Use it as a sink."""
     to = f" to {plain_line(asked.to)}" if asked.to else ""
     text = str(asked.question)
     question = f"\n{quoted(text)}" if "\n" in text else f" {plain(text)}"

@@ -51,7 +51,7 @@ class Awaited(ABC, Generic[T_co]):
                 wait.look_again(timedelta(minutes=1))
                 return None
 
-    Its value is on record when the step gets it.
+    The value is stored before the step gets it.
     """
 
     what: ClassVar[str]
@@ -63,18 +63,18 @@ class Awaited(ABC, Generic[T_co]):
 
     @abstractmethod
     async def look(self, wait: StepWait) -> WaitEnded | None:
-        """Return the end of the wait; `None` if it is not over, so that the step halts.
+        """Return the end of the wait; or `None` if it is not over: then the step halts.
 
         This is called when the step first waits, and each time that it runs again until the wait is over.
-        Without `wait.look_again`, `wake` leaves the run alone until somebody resumes it.
+        Without `wait.look_again`, `wake` does not resume the run: call `resume`.
         """
 
     def result(self, ended: WaitEnded, wait: StepWait) -> T_co:
-        """Return what the step gets when the wait is over. The end may come from the record."""
+        """Return the value for the step when the wait is over. The end may come from the store."""
         return cast("T_co", value_from_json(unseal(ended.value, wait._codec), self.value_type))
 
     async def waited(self, scope: Scope, place: str, visit: int, ordinal: str) -> T_co:
-        """Wait in the step at a place, or return what the wait on record has given.
+        """Wait in the step at a place, or return the stored result of the wait.
 
         Raises:
             Halted: the wait is not over.
@@ -120,7 +120,7 @@ class StepWait:
 
     @property
     def now(self) -> float:
-        """Seconds since 1970, by the clock of the store, if one keeps the run."""
+        """Seconds since 1970, by the clock of the store if the run has one."""
         return time() if self._log.run is None else self._log.run.now
 
     @property
@@ -133,7 +133,7 @@ class StepWait:
         self.deadline = self.now + in_seconds(after)
 
     def over(self, value: object = None) -> WaitEnded:
-        """Return the end of the wait, with the value that it gives.
+        """Return the end of the wait, with its value.
 
         Raises:
             ValueNotStorable: the value cannot be stored.

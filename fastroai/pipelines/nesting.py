@@ -24,8 +24,8 @@ def output_inside(result: PipelineResult[OutputT], context: StepContext[Any]) ->
         return result.conversation_state  # type: ignore[return-value]  # the outer runner looks for it
     if result.status == "paused":
         expected = (
-            f"a store of the outermost run, which has to wait with the pipeline of step {context.step_id!r}: "
-            f"that is paused on record as {result.run_id!r} ({result.reason})"
+            f"a store for the outermost run, because the pipeline of step {context.step_id!r} is paused as "
+            f"{result.run_id!r} ({result.reason}), and only a stored run can wait for it"
         )
         raise ConfigurationError("store", None, expected)
     if result.output_step not in result.step_outputs:

@@ -82,7 +82,7 @@ if TYPE_CHECKING:  # few programs draw
 class Pipeline(
     FrontDoor[DepsT, InputT, PipelineResult[OutputT]], MapsRows[OutputT], Generic[DepsT, InputT, OutputT]
 ):
-    """Steps that run the moment their own dependencies are done.
+    """A set of steps, each of which starts the moment that its own dependencies are done.
 
         pipeline = Pipeline(
             "support",
@@ -177,7 +177,7 @@ class Pipeline(
 
     @property
     def output_step(self) -> str:
-        """The step that gives the output."""
+        """The step whose output is the pipeline's output."""
         return self._plan.output_step
 
     def declared_output(self, step_id: str | None = None) -> Annotation | None:
@@ -190,7 +190,7 @@ class Pipeline(
 
     @property
     def levels(self) -> list[list[str]]:
-        """Steps by the length of the longest chain before them. For people: a run waits for no level."""
+        """Steps by the length of the longest chain before them. For display: runs do not wait for levels."""
         return self._plan.levels()
 
     def to_mermaid(self, result: PipelineResult[Any] | None = None) -> str:
@@ -219,7 +219,7 @@ class Pipeline(
         return first_divergence(orchestration, trace)
 
     def orchestrations(self) -> tuple[Orchestration, ...]:
-        """Return the setups that decide a run of this pipeline and of those nested in it. For `replay`."""
+        """Return the setups of this pipeline and of the pipelines nested in it, for `replay`."""
         nested = {
             step_id: one.inner.orchestrations()
             for step_id, one in self.steps.items()
@@ -238,12 +238,12 @@ class Pipeline(
         """Estimate the cost of `execute` with these inputs: at least, expected, at most, and why.
 
         It sends no request. `quote.parts` has the quote of each step. Steps of agents and nested pipelines
-        have one; other steps can give one by `BaseStep.estimate`. Any other step is arbitrary code: only a
-        budget of its own, or of the pipeline, bounds its cost. The least cost is that of a run that finishes,
-        without a conversation that stops it early.
+        have one; other steps can return one from `BaseStep.estimate`. Any other step is arbitrary code: only
+        its own budget, or that of the pipeline, limits its cost. The least cost assumes that the run
+        finishes, and that no conversation stops it early.
 
-        Functions that make prompts and inputs are called. If they ask for the output of a step, the quote is
-        for any prompt.
+        Functions that make prompts and inputs are called. If one of them needs the output of a step, the
+        quote is for any prompt.
         """
         check_mapping(inputs)
         data = StepData(
@@ -291,7 +291,7 @@ class Pipeline(
 
     @cached_property
     def definition(self) -> dict[str, JsonValue]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Shape of the pipeline as plain data. It must be the same when a run is resumed, but for `force`."""
+        """Shape of the pipeline as plain data. Resuming a run needs the same shape, or `force`."""
         on_error = {step_id: config.on_error for step_id, config in self._configs.items()}
         return define(
             self.name, self.steps, self.dependencies, self.output_step, on_error, version=self.version

@@ -63,7 +63,7 @@ class PipelineUsage(RunUsage):
 
     @cached_property
     def timings(self) -> Mapping[str, StepTiming]:
-        """When each step ran, by step id. Empty in a sum of runs, whose steps have no common start."""
+        """When each step ran, by step id. Empty in a sum of runs, because they have no common start."""
         return {
             step_id: StepTiming(unit.started_ms, unit.finished_ms)
             for (step_id, _), unit in self._units.items()
@@ -118,7 +118,7 @@ class PipelineResult(RunResult, Generic[OutputT]):
     output: OutputT | None
     """Output of the output step; `None` if that failed, was skipped, or the run stopped early."""
     output_step: str
-    """The step that gives the output."""
+    """The step whose output is the pipeline's output."""
     step_outputs: Mapping[str, Any]
     """Outputs of all steps that finished, by step id. Of a run that was resumed, those of earlier processes
     are decoded when they are read, which raises `RunCorrupt` if their step declares another type now."""
@@ -158,7 +158,7 @@ class PipelineResult(RunResult, Generic[OutputT]):
 
     @property
     def route(self) -> str | None:
-        """The last of `routes`: for a router, the pipeline that gave the result."""
+        """The last of `routes`: for a router, the pipeline that returned the result."""
         return self.routes[-1] if self.routes else None
 
     @property
@@ -177,7 +177,7 @@ class PipelineResult(RunResult, Generic[OutputT]):
         return not self.errors
 
     def within(self, scope: Scope) -> PipelineResult[OutputT]:
-        """Return the same result with the usage and routes of a scope around the run, such as a router's."""
+        """Return the same result, with the usage and routes of a scope around the run, such as a router's."""
         return replace(self, usage=self.usage.within(scope), run_id=scope.run_id, routes=routes_of(scope))
 
 

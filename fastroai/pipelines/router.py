@@ -76,7 +76,7 @@ class BasePipeline(
             async def route(self, inputs: dict[str, str], deps: Deps) -> str:
                 return "long" if len(inputs["text"]) > 2_000 else "short"
 
-    Routers can be registered with routers, and `as_step` makes one a step.
+    A router can contain routers, and `as_step` turns a router into a step.
     """
 
     kind = "router"
@@ -146,7 +146,7 @@ class BasePipeline(
                 router; it may be registered later.
 
         Raises:
-            ConfigurationError: the name is taken or invalid, or the object is no pipeline or router.
+            ConfigurationError: the name is taken or invalid, or the object is not a pipeline or router.
         """
         if not isinstance(name, str) or not name:
             raise ConfigurationError("name", name, "a non-empty string")
@@ -169,7 +169,7 @@ class BasePipeline(
 
     @abstractmethod
     async def route(self, inputs: InputT, deps: DepsT) -> str:
-        """Return the name of the pipeline that gets these inputs. The cost of choosing is part of the run."""
+        """Return the name of the pipeline that should run. The cost of the choice is part of the run."""
 
     # --- running ---
 
@@ -339,9 +339,9 @@ class BasePipeline(
         )
 
     def variant_in(self, trace: RunTrace) -> str | None:
-        """Return the name that `route` has chosen in a run on record; `None` if it has not come to that.
+        """Return the name that `route` chose in a recorded run; `None` if it has not chosen yet.
 
-        If a fallback ran later, it is still the first choice.
+        A fallback that ran later does not change it.
         """
         chosen = (fact for fact in trace.entries if isinstance(fact, OnceDone))
         return next((str(fact.result) for fact in chosen if fact.name == _route(self.name)), None)
@@ -349,18 +349,18 @@ class BasePipeline(
     def replay(self, trace: RunTrace) -> Divergence | None:
         """Repeat the decisions of a run on its recorded outcomes, and return the first difference, if any.
 
-        The decisions of the variants that ran are repeated, too. The record says which variants these are. No
-        step is run and nothing is sent. `trace.replay(self)` does the same.
+        The decisions of the variants that ran are repeated, too. No step runs and nothing is sent.
+        `trace.replay(self)` does the same.
         """
         return self._front.replay(trace)
 
     def orchestrations(self) -> tuple[Orchestration, ...]:
-        """Return the setups that may decide a run: those of all pipelines, also in inner routers."""
+        """Return the setups of all pipelines that a run may choose."""
         return tuple(one for variant in self._pipelines.values() for one in variant.orchestrations())
 
     @property
     def definition(self) -> dict[str, JsonValue]:
-        """Shape of the router as plain data. It must be the same when a run is resumed, but for `force`."""
+        """Shape of the router as plain data. Resuming a run needs the same shape, or `force`."""
         return {
             "name": self.name,
             "routes": {name: pipeline.definition for name, pipeline in self._pipelines.items()},
@@ -374,8 +374,7 @@ class BasePipeline(
     ) -> BaseStep[DepsT, OutputT]:
         """Return this router as a step of a pipeline, like `Pipeline.as_step`.
 
-        The step has the settings of the router's config that its own config does not set, except for
-        `timeout`, which is for `route`.
+        The step inherits the settings of the router's config, but not `timeout`, which limits `route`.
         """
         own = config or StepConfig()
         return NestedStep(self, inputs, replace(own_settings(self.config, own), timeout=own.timeout))

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 class RowFailed(FastroAIError):
     """A row has failed, and `on_error="stop"`. `table` has the rows that ended before.
 
-    What to do: Correct the row, or leave `on_error` out, so that the other rows go on. With a store, the same
-    call with the same `run_id` asks only the rows that have no output.
+    What to do: Correct the row, or leave `on_error` out, so that the other rows continue. With a store, the
+    same call with the same `run_id` asks only the rows that have no output.
     """
 
     table: RowTable[Any] | None = None

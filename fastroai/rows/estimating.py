@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any, Final, cast
 
 from fastroai.errors import ConfigurationError
-from fastroai.records import EXACT, exact_sum
+from fastroai.records import EXACT, dollars, exact_sum
 from fastroai.rows.options import RowOptions
 from fastroai.rows.run import RowRun
 from fastroai.rows.source import Rows, RowSource
@@ -87,7 +87,8 @@ async def _from_table(name: str, total: int, table: RowTable[Any]) -> Quote:
     """Return a quote from rows that were asked, which are all that is on record of the run."""
     spent, asked = table.cost_usd, len(table)
     likely = spent if not asked else _scaled(spent, total, asked)
-    because = f"{asked} of the rows, which have cost {'' if table.cost_complete else 'at least '}${spent:f}"
+    least = "" if table.cost_complete else "at least "
+    because = f"{asked} of the rows, which have cost {least}{dollars(spent)}"
     if failed := table.failed:
         because += f"; {len(failed)} of them failed, the first with {failed[0].error}"
     if table.status != "finished":

@@ -15,7 +15,7 @@ from pydantic import BaseModel, JsonValue
 from fastroai.contracts.annotations import Annotation
 from fastroai.drawing.pages import escaped, page, table
 from fastroai.errors.base import error_chain
-from fastroai.records import Usage
+from fastroai.records import Usage, dollars
 from fastroai.rows.facts import Resumption, RowEnded
 from fastroai.rows.frames import as_frame
 from fastroai.rows.record import Lines
@@ -147,9 +147,9 @@ class RowTable(Generic[OutputT]):
         table.failed            # the rows without an output
         table.cost_usd
 
-    Without a store, all rows are in memory. With one, they are read when they are asked for: `async for row
+    Without a store, all rows are in memory. With one, they are read on demand: `async for row
     in table` and `for row in table` read a few hundred at a time; `records`, `frame` and `arrow` read all.
-    Reading without `await` blocks the event loop meanwhile.
+    Reading without `await` blocks the event loop.
     """
 
     def __init__(
@@ -268,7 +268,7 @@ class RowTable(Generic[OutputT]):
         return [row.as_columns(columns) for row in rows]
 
     def output_columns(self, rows: Sequence[Row[Any]] = ()) -> Sequence[str] | None:
-        """Return the fields of the outputs: those that the type declares, otherwise those of these rows."""
+        """Return the fields of the outputs: the declared ones, or else the fields that these rows have."""
         declared = columns_of(self._returns)
         if declared is not None or not rows:
             return declared
@@ -280,7 +280,7 @@ class RowTable(Generic[OutputT]):
     # --- frames ---
 
     def frame(self, backend: str | None = None) -> Any:
-        """Return all rows as a frame of the library that they came from, otherwise of one that is installed.
+        """Return all rows as a frame of the library that they came from, or of an installed one.
 
         Args:
             backend: `"pandas"`, `"polars"` or `"pyarrow"`.
@@ -328,11 +328,11 @@ class RowTable(Generic[OutputT]):
             else ""
         )
         lines = table(("row", "inputs", "output", "cost"), map(_cells, last), texts=3)
-        return page(f"<h4>{escaped(self.summary)}</h4>{more}{lines}", str(self))
+        return page(f"<h3>{escaped(self.summary)}</h3>{more}{lines}", str(self))
 
     @property
     def summary(self) -> str:
-        """The sum of the table, in one line."""
+        """The totals of the table, in one line."""
         usage = self.usage
         told = [f"{len(self):,} rows of {self.name!r}: {self.status}"]
         if self.reason and self.status != "finished":
@@ -395,7 +395,7 @@ def _line(row: Row[Any]) -> str:
 
 
 def _cost_of(usage: Usage) -> str:
-    known = f"${usage.cost_usd:f}"
+    known = dollars(usage.cost_usd)
     if usage.cost_complete:
         return known
     return f"at least {known}" if usage.cost_usd else "cost not known"

@@ -57,7 +57,7 @@ async def usd_to_set_aside(
     if quote.upper_usd is None:
         why = "; ".join(quote.upper_reasons)
         expected = (
-            f"a run whose cost is bounded. Nothing bounds what {name!r} costs: {why}. "
+            f"a run whose cost has an upper limit, and {name!r} has none: {why}. "
             "Give it, or these steps, a budget"
         )
         raise ConfigurationError("reserve", "quote", expected)

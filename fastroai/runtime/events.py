@@ -60,8 +60,8 @@ class SpendRecorded(RunEvent):
 class BudgetWarning(RunEvent):
     """A share of a budget, or of a `SpendLimit`, is spent.
 
-    Each share in `warn_at` is told at most once: for a budget, once in a run, also if the run is resumed; for
-    a `SpendLimit`, once in a window among all processes that share the limit.
+    Each share in `warn_at` is reported at most once: for a budget, once in a run, also if the run is
+    resumed; for a `SpendLimit`, once in a window among all processes that share the limit.
     """
 
     scope_path: tuple[str, ...]
@@ -94,7 +94,7 @@ class BudgetRefused(PlacedFact, Notes):
 
     @property
     def error(self) -> BudgetExceeded | RecordedError:
-        """The error. In a fact from a log, one with its type and message."""
+        """The error. In a fact from a log, a `RecordedError` with its type and message."""
         return self.raised if isinstance(self.raised, BudgetExceeded) else self.failure.as_error()
 
     @override
@@ -104,7 +104,7 @@ class BudgetRefused(PlacedFact, Notes):
 
 @dataclass(slots=True, kw_only=True)
 class BudgetWaiting(RequestInLine):
-    """A request has waited for a second for money that others have reserved. Told once for each request."""
+    """A request has waited for a second for money that others have reserved. Sent once for each request."""
 
     kind: ClassVar[str] = "budget_waiting"
     has_waited: ClassVar = False
@@ -127,9 +127,9 @@ class BudgetWaiting(RequestInLine):
 
 @dataclass(slots=True, kw_only=True)
 class RequestWaited(RequestInLine):
-    """A request waits no longer in the line before a budget, a spend limit or a provider limit.
+    """A request has stopped waiting in line for a budget, a spend limit or a provider limit.
 
-    It is told of, and on record, if it has waited for a second.
+    It is reported and stored only if the wait took a second or more.
     """
 
     kind: ClassVar[str] = "request_waited"

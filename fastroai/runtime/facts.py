@@ -134,7 +134,7 @@ class RunEvent:
 
     @property
     def path(self) -> tuple[str, ...]:
-        """Names of the pipelines and steps around that pipeline, outermost first, and its own last."""
+        """Names of the pipelines and steps around the event, from the outermost to its own pipeline."""
         return self.part.path
 
     @property
@@ -170,11 +170,12 @@ declared_facts: Final[dict[str, type[Fact]]] = {}
 
 @dataclass(slots=True, kw_only=True)
 class Fact(RunEvent):
-    """An event that decides how a run goes on, or that the log of the run keeps.
+    """An event that decides how a run continues, or that the log of the run keeps.
 
     Each fact is about the run (`RunFact`), or it is the beginning (`Begins`) or the end (`Ends`) of something
-    in the run, or a note about it (`Notes`). One that is a beginning and an end is all that the log has of
-    something small, with its outcome and its cost. A subclass with a `kind` is known to every reader of logs.
+    in the run, or a note about it (`Notes`). A small thing may have a
+    single fact that is both, with its outcome and cost. A subclass with a `kind` is known to every reader of
+    logs.
     """
 
     kind: ClassVar[str]
@@ -205,7 +206,7 @@ class Fact(RunEvent):
 
     @property
     def child_run(self) -> str:
-        """Id of a run of its own that belongs to this run, and is deleted with it; empty without one."""
+        """Id of a separate run that belongs to this run, and is deleted with it; empty without one."""
         return ""
 
     @property
@@ -215,17 +216,17 @@ class Fact(RunEvent):
 
     @property
     def about(self) -> Key:
-        """What the fact is about: all facts about one thing have the same key."""
+        """The key of the thing that the fact is about: all facts about one thing have the same key."""
         what, fields = _identifying(self.identity)
         return what, *[field(self) for field in fields]
 
     @property
     def where(self) -> str:
-        """The place of what the fact is about, as far as it says so; empty for a fact about the whole run."""
+        """The place that the fact is about; empty for a fact about the whole run."""
         return ""
 
     def in_short(self) -> str:
-        """Return what happened in a few words, for the error about a log that does not fit."""
+        """Return what happened in a few words, for errors about a damaged log."""
         return self.short.format(self)
 
     def detached(self) -> Self:
@@ -288,7 +289,7 @@ class PlanFact(Fact):
 
 @dataclass(slots=True, kw_only=True)
 class UnknownFact(Notes):
-    """A fact of a kind that no module declares which is known or imported. No run can go on from it."""
+    """A fact of a kind that no module declares which is known or imported. No run can continue from it."""
 
     kind: str  # type: ignore[misc]  # pyright: ignore[reportIncompatibleVariableOverride]
     fields: Payload[dict[str, JsonValue]]
@@ -320,8 +321,8 @@ class Telling(Protocol):
         """The places of the steps that run when the fact happens, first started first."""
         ...
 
-    def cost(self, place: str, ended_at: datetime) -> str:
-        """Return, in brackets, the cost of the attempt at a place that ended then; empty without one."""
+    def attempt(self, place: str, ended_at: datetime) -> tuple[int, str]:
+        """Return the number, from 1, of the attempt at a place that ended then, and its cost in brackets."""
         ...
 
     def cost_until(self, place: str, by: datetime) -> str:
@@ -346,7 +347,7 @@ class Telling(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureFacts:
-    """An exception, as far as it can be written down."""
+    """The parts of an exception that can be stored: its type, message and class."""
 
     error_type: str
     message: Text[str]
@@ -514,7 +515,7 @@ class RunStarted(RunFact):
 
 @dataclass(slots=True, kw_only=True)
 class RunResumed(RunFact):
-    """A process took the run up again. Everything that had started and had not ended starts anew."""
+    """A process resumed the run. Everything that had started and not ended starts again."""
 
     kind: ClassVar[str] = "run_resumed"
     reopens: ClassVar = True
@@ -570,7 +571,7 @@ class RunFinished(RunFact, PlanFact):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the run goes on by itself when something comes that it waits for."""
+        """Whether the run continues without a person when something comes that it waits for."""
         return self.reason_code == "rows_waiting" or any(one.what == self.reason_code for one in self.waits)
 
     @property
@@ -587,7 +588,7 @@ class RunFinished(RunFact, PlanFact):
 
     @override
     def sentences(self, run: Telling) -> tuple[str, ...]:
-        stopped = ", ".join(f"{place}{run.cost(place, self.at)}" for place in run.running)
+        stopped = ", ".join(f"{place}{run.attempt(place, self.at)[1]}" for place in run.running)
         why = "" if self.failure is None else f": {self.failure}"
         cancelled = f"; cancelled with it: {stopped}" if stopped else ""
         return (f"the run {'was ' if self.status == 'cancelled' else ''}{self.status}{why}{cancelled}",)
@@ -810,7 +811,8 @@ class StepFinished(StepEnds):
         if self.place not in run.running:
             return (f"{self.place}: its output is taken over, and it does not run",)
         what = "asked for more from the user" if self.conversation == "incomplete" else "finished"
-        return (f"{self.place}: {what} at attempt {self.attempt}{run.cost(self.place, self.at)}",)
+        number, cost = run.attempt(self.place, self.at)
+        return (f"{self.place}: {what} at attempt {number}{cost}",)
 
 
 @dataclass(slots=True)
@@ -852,8 +854,8 @@ class StepFailed(StepEnds):
 
     @override
     def sentences(self, run: Telling) -> tuple[str, ...]:
-        cost = run.cost(self.place, self.at)
-        return (f"{self.place}: attempt {self.attempt} {self.failure.sentence}{cost}",)
+        number, cost = run.attempt(self.place, self.at)
+        return (f"{self.place}: attempt {number} {self.failure.sentence}{cost}",)
 
 
 @dataclass(slots=True)
@@ -871,7 +873,7 @@ class StepCancelled(StepEnds):
 
 @dataclass(slots=True)
 class StepHalted(StepEnds):
-    """A step waits for something, or runs a pipeline or graph that was paused.
+    """A step stopped, because it waits for something, or runs a pipeline or graph that was paused.
 
     It runs again, from its beginning, when the run is resumed.
     """
@@ -892,7 +894,7 @@ class StepHalted(StepEnds):
     @override
     def sentences(self, run: Telling) -> tuple[str, ...]:
         why = ", ".join(f"and {wait}" for wait in self.waits) or "because a pause was requested"
-        return (f"{self.place}: halted, {why}{run.cost(self.place, self.at)}",)
+        return (f"{self.place}: halted, {why}{run.attempt(self.place, self.at)[1]}",)
 
 
 def _retries_used(given: object) -> RetriesUsed:
@@ -956,11 +958,11 @@ class StepRetried(PlacedFact, Ends):
     @override
     def sentences(self, run: Telling) -> tuple[str, ...]:
         again = f"tried again after {self.delay:.3g} s" if self.delay else "tried again at once"
-        failed = f"attempt {self.attempt}"
         if self.unit == "step":
-            cost = run.cost(self.place, self.at)
-            return (f"{self.place}: {failed} {self.failure.sentence}{cost}; {again}",)
-        return (f"{self.place}: agent call {self.call}, {failed}, {self.failure.sentence}; {again}",)
+            number, cost = run.attempt(self.place, self.at)
+            return (f"{self.place}: attempt {number} {self.failure.sentence}{cost}; {again}",)
+        failed = f"attempt {self.attempt}, {self.failure.sentence}"
+        return (f"{self.place}: agent call {self.call}, {failed}; {again}",)
 
 
 def question_id(place: str, name: str = "") -> str:
@@ -980,7 +982,7 @@ def wait_id(place: str, *names: str) -> str:
 
 @dataclass(slots=True)
 class QuestionAsked(StepFact, Begins, PlanFact):
-    """A step asked a person a question with `ctx.ask`, or a pause node did, whose output is the question."""
+    """A step asked a person a question with `ctx.ask`, or a pause node did with its output."""
 
     kind: ClassVar[str] = "question_asked"
     short: ClassVar = "a question of {0.step_id!r}"
@@ -1012,7 +1014,7 @@ class QuestionAsked(StepFact, Begins, PlanFact):
 
     @property
     def inbox_id(self) -> str:
-        """The id of the question among those of all runs: pass it to `Inbox.get` and `Inbox.answer`."""
+        """The id of the question, unique in the store: pass it to `Inbox.get` and `Inbox.answer`."""
         return f"{self.run_id}:{self.id}"
 
     @property
@@ -1024,7 +1026,7 @@ class QuestionAsked(StepFact, Begins, PlanFact):
     def sentences(self, run: Telling) -> tuple[str, ...]:
         if self.name:
             return (f"{self.place}: asks a person (question {self.id})",)
-        cost = run.cost(self.place, self.at)
+        _, cost = run.attempt(self.place, self.at)
         return (f"{self.place}: asks a person, and waits for the answer{cost}",)
 
 
@@ -1140,7 +1142,7 @@ class CallFact(PlacedFact, Notes):
 
 @dataclass(slots=True, kw_only=True)
 class CallChanged(CallFact):
-    """What is declared for a call has changed since its answer was put on record. Listeners are told, too."""
+    """The declaration of a call has changed since its answer was stored. Listeners get this event, too."""
 
     kind: ClassVar[str] = "call_changed"
     attempt: int = 1
@@ -1159,7 +1161,7 @@ class CallChanged(CallFact):
 
 @dataclass(slots=True, kw_only=True)
 class CallLeftOver(CallFact):
-    """A call or nested run on record was not made again, because an answer before it was asked anew.
+    """A call or nested run on record was not made again, because an answer before it was asked again.
 
     It stays charged.
     """
@@ -1328,7 +1330,7 @@ class RequestEnded(Ends):
 
 @dataclass(slots=True, kw_only=True)
 class RequestInBatch(PlacedFact, Notes):
-    """A request was sent in a batch. A process that takes the run up collects its answer there."""
+    """A request was sent in a batch. A process that resumes the run collects its answer from the batch."""
 
     kind: ClassVar[str] = "request_in_batch"
     says: ClassVar = None
@@ -1341,9 +1343,9 @@ class RequestInBatch(PlacedFact, Notes):
 
 @dataclass(slots=True, kw_only=True)
 class AgentCallEnded(PlacedFact, Ends):
-    """An agent call failed; or it ended although its last answer calls tools, as with deferred tool calls.
+    """An agent call failed, or ended although its last answer calls tools, as with deferred tool calls.
 
-    Any other call ends with an answer that calls no tool, so that answer says it.
+    Every other call ends with an answer that calls no tool, and has no such event.
     """
 
     kind: ClassVar[str] = "agent_call_ended"
@@ -1437,7 +1439,7 @@ class OnceDone(PlacedFact, Ends):
 
 @dataclass(slots=True, kw_only=True)
 class OnceFailed(PlacedFact, Ends):
-    """A side effect of `ctx.once` raised an exception. So it has ended, and no crash interrupted it."""
+    """A side effect of `ctx.once` raised an exception, so it has ended."""
 
     kind: ClassVar[str] = "once_failed"
     says: ClassVar = None

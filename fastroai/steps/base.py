@@ -98,7 +98,7 @@ class BaseStep(ABC, Generic[DepsT_contra, OutputT_co]):
     def declares(self) -> Mapping[str, str]:
         """Return hashes of what is declared for the calls of this step, by name, where it is known.
 
-        Rows of a table whose answers are on record are asked anew if it has changed.
+        If it changes, recorded answers for rows of a table are asked for again.
         """
         return {}
 
@@ -106,7 +106,7 @@ class BaseStep(ABC, Generic[DepsT_contra, OutputT_co]):
         """Return the type of the output if no contract declares it; `None` if the type is not known.
 
         The type is the one in `BaseStep[Deps, Category]`, also through subclasses and generic aliases, or
-        else the return annotation of `execute`.
+        otherwise the return annotation of `execute`.
         """
         said: Annotation | None = argument_of(self, BaseStep, 1)
         return returned_type(self.execute) if said is None else said
@@ -115,7 +115,7 @@ class BaseStep(ABC, Generic[DepsT_contra, OutputT_co]):
         """Estimate the cost of the step before the pipeline runs. You need not take its budget into account.
 
         A step is arbitrary code, so its cost is unknown unless you override this method. The context has the
-        inputs and the deps, but no outputs of other steps, and nothing can be spent. Count the retries too:
+        inputs and the deps, but no outputs of other steps, and nothing can be spent. Include the retries:
         `quote.retried(context.config.retries)`.
         """
         return Quote.unknown(UNKNOWN_COST)

@@ -53,8 +53,8 @@ _MEANT: Final = ("timeout", "retries", "retry_delay", "cost_budget")
 class ExecutionConfig:
     """Settings that steps and pipelines share. A setting that is not given is inherited.
 
-    Such a setting reads as `NOT_GIVEN`, not as its default: 0 retries that were given win over those of the
-    pipeline, and 0 that nobody gave would do so too. In a step, `ctx.config` has the values that hold.
+    It then reads as `NOT_GIVEN`, not as its default: otherwise a default of 0 retries would override the
+    pipeline's. In a step, `ctx.config` has the values that apply.
     """
 
     timeout: Duration | NotGiven | None = NOT_GIVEN
@@ -289,7 +289,7 @@ def policies_of(retry: RetryLike, retries: int | NotGiven, retry_delay: Duration
     for option, value in (("retries", retries), ("retry_delay", retry_delay)):
         if not isinstance(value, NotGiven):
             raise ConfigurationError(
-                option, value, f"no value beside retry={policies!r}, which says it by class"
+                option, value, f"no value with retry={policies!r}, which sets it for each failure class"
             )
     return policies
 

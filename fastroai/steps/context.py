@@ -235,7 +235,7 @@ class StepContext(Generic[DepsT_co]):
 
     @property
     def budget(self) -> BudgetView:
-        """The budgets that this step is under: `ctx.budget.remaining` is what they have left."""
+        """The budgets that apply to this step: `ctx.budget.remaining` is what they have left."""
         return BudgetView(self._scope)
 
     @property
@@ -245,7 +245,7 @@ class StepContext(Generic[DepsT_co]):
 
     @property
     def logger(self) -> StepLogger:
-        """A standard logger whose records have `run_id`, `step_id`, `attempt`, `pipeline` and `visit`."""
+        """A standard logger. Its records have `run_id`, `step_id`, `attempt`, `pipeline` and `visit`."""
         return StepLogger(
             run_id=self.run_id,
             step_id=self.step_id,
@@ -282,7 +282,7 @@ class StepContext(Generic[DepsT_co]):
     def get_input(self, key: str, default: Any = NOT_GIVEN) -> Any:
         """Return one of the run's inputs; in a graph, a value of its memory, as a copy for this attempt.
 
-        A type in place of the default is the type that the input must have: `ctx.get_input("order", Order)`.
+        Instead of a default, you can pass the type that the input must have: `ctx.get_input("order", Order)`.
 
         Raises:
             MissingInputError: there is no such input, and no default.
@@ -315,7 +315,7 @@ class StepContext(Generic[DepsT_co]):
         """Return the output of a step that this one depends on, directly or through others.
 
         Raises:
-            MissingDependencyError: there is no such step, or nothing makes it finish before this one.
+            MissingDependencyError: there is no such step, or this step does not depend on it.
             DependencyTypeError: the output is not an `output_type`.
         """
         value = self._data.outputs.get(self._reader, step_id)
@@ -333,7 +333,7 @@ class StepContext(Generic[DepsT_co]):
         """Return the output like `get_dependency`; `None` if there is no such step, or it has no output.
 
         Raises:
-            MissingDependencyError: the step exists and nothing makes it finish before this one.
+            MissingDependencyError: the step exists, but this step does not depend on it.
             DependencyTypeError: the output is not an `output_type`.
         """
         if not self._data.outputs.may_have(self._reader, step_id):
@@ -354,7 +354,7 @@ class StepContext(Generic[DepsT_co]):
         return {before: outputs.values[before] for before in outputs.needs_of(self._reader)}
 
     def read(self, names: Iterable[str]) -> dict[str, object]:
-        """Return values by name: outputs of steps that this one depends on, or inputs; no missing ones."""
+        """Return values by name: outputs of steps before this one, or inputs. Missing ones are left out."""
         outputs, values = self._data.outputs, {}
         for name in names:
             if outputs.is_read_by(self._reader, name):
@@ -377,7 +377,7 @@ class StepContext(Generic[DepsT_co]):
 
     @property
     def errors(self) -> Mapping[str, BaseException]:
-        """The latest failure of each node on the way to this one that has not succeeded since, by node."""
+        """The latest failure of each node on the path to this one, by node, unless it has succeeded since."""
         return {node: failure.error for node, failure in self.failures.items()}
 
     @property
@@ -386,10 +386,10 @@ class StepContext(Generic[DepsT_co]):
         return {} if self._data.visit is None else self._data.visit.failures
 
     def write(self, key: str, value: object) -> None:
-        """Put a value into the graph's memory, where it stays even if this node is cancelled or fails.
+        """Write a value into the graph's memory. It stays there even if this node is cancelled or fails.
 
-        The output of the node is written on top of it. The value is kept as it is now. Another attempt
-        replaces all that this one wrote. A resumed run begins with the value.
+        The output of the node is written on top of it. A copy of the value is kept. Another attempt
+        replaces everything that this one wrote. A resumed run begins with the value.
 
         Raises:
             ConfigurationError: this step is not a node of a graph, or the node does not declare that key.
@@ -416,8 +416,8 @@ class StepContext(Generic[DepsT_co]):
         """Call an agent, with this step's `deps` and configuration.
 
         While the agent runs, the step's own clock is paused: `timeout` (seconds) bounds each attempt of the
-        call. `name` tells this call from others of the step when a run is resumed. By default, calls are
-        numbered, which is enough if they are made in the same order each time.
+        call. `name` distinguishes this call from others of the step when a run is resumed. By default, calls
+        are numbered, which is enough if they are made in the same order each time.
 
         Raises:
             TimeLimitExceeded: the last attempt took too long.
@@ -560,12 +560,12 @@ class StepContext(Generic[DepsT_co]):
     ) -> list[Any]:
         """Run an agent or a step once for each item, at most `concurrency` at a time; results in item order.
 
-        An agent gets each item as its prompt. A step gets it as the input `item`, beside the run's inputs and
-        the outputs that this step can read.
+        An agent gets each item as its prompt. A step gets it as the input `item`, in addition to the run's
+        inputs and the outputs that this step can read.
 
         The first failure cancels the rest and is raised. With `on_error="continue"`, every item is run, and
         the exception of an item that failed, after its retries, is in its place among the results. An
-        exception that stops more than the item is still raised: that of a budget of this step or around it,
+        exception that stops more than the item is still raised: a used-up budget of this step or around it,
         or the end of the run.
         """
         self._check_open()
@@ -627,9 +627,9 @@ class StepContext(Generic[DepsT_co]):
     ) -> T:
         """Do a side effect once in this run, such as an e-mail or a payment, and return its result.
 
-        In a run with a store, later attempts and processes get the recorded result. One gap is left: a
-        process can die after the effect, before that is on record. Then the effect is repeated, so pass
-        `ctx.idempotency_key` to a service that recognises repeated keys; or `if_interrupted="fail"` raises.
+        In a run with a store, later attempts and processes get the recorded result. One gap remains: a
+        process can die after the effect, before its result is stored. Then the effect is repeated. So pass
+        `ctx.idempotency_key` to a service that recognises repeated keys, or set `if_interrupted="fail"`.
 
             receipt = await ctx.once("pay", lambda: bank.pay(order, key=ctx.idempotency_key))
 
@@ -640,7 +640,7 @@ class StepContext(Generic[DepsT_co]):
             if_interrupted: `"repeat"` or `"fail"`.
 
         Raises:
-            OnceInterrupted: with `"fail"`, if nobody knows whether the effect has happened.
+            OnceInterrupted: with `"fail"`, if it is unknown whether the effect has happened.
             ValueNotStorable: the result cannot be stored.
         """
         self._check_open()
@@ -691,9 +691,10 @@ class StepContext(Generic[DepsT_co]):
     ) -> Any:
         """Ask a person, and return the answer.
 
-        If there is no answer yet, the step halts here. The other steps go on, and the run ends `paused`, so
+        If there is no answer yet, the step halts here. The other steps continue, and the run ends `paused`,
+        so
         that no process waits. `Inbox.answer`, or `resume(answers=)`, puts an answer on record. When the run
-        goes on, by `wake` or `resume`, the step runs again from its beginning: agent calls and `ctx.once`
+        continues, by `wake` or `resume`, the step runs again from its beginning: agent calls and `ctx.once`
         return their recorded results, and this returns the answer.
 
             if await ctx.ask(f"Refund {amount} dollars?", bool, to="finance"):
@@ -707,8 +708,8 @@ class StepContext(Generic[DepsT_co]):
                 the run.
             on_timeout: The answer after that time; without it, `QuestionTimedOut` is raised.
             to: The people to ask: a label for inboxes.
-            name: Tells this question from others of the step. By default, questions are numbered, which is
-                enough if they are asked in the same order each time.
+            name: Distinguishes this question from others of the step. By default, questions are numbered,
+                which is enough if the step asks them in the same order each time.
 
         Raises:
             QuestionTimedOut: nobody answered in time.
@@ -731,7 +732,7 @@ class StepContext(Generic[DepsT_co]):
     async def sleep(self, until: Duration | datetime, *, name: str | None = None) -> None:
         """Sleep for some time, given as a `timedelta` or in seconds, or until a time with a time zone.
 
-        In a run that a store keeps, a sleep of more than 10 seconds halts the step. The other steps go on,
+        In a run that a store keeps, a sleep of more than 10 seconds halts the step. The other steps continue,
         and the run ends `paused`, so that no process waits. From the end of the sleep on, `wake` resumes the
         run: the step runs again from its beginning, agent calls and `ctx.once` return their recorded results,
         and this returns. Other sleeps wait in the process. Restarts do not move the end of a sleep, and an
@@ -739,8 +740,8 @@ class StepContext(Generic[DepsT_co]):
 
         Args:
             until: The duration or the end. If that time is over, this returns at once.
-            name: Tells this sleep from others of the step. By default, sleeps are numbered, which is enough
-                if they come in the same order each time.
+            name: Distinguishes this sleep from others of the step. By default, sleeps are numbered, which is
+                enough if they come in the same order each time.
 
         Raises:
             ConfigurationError: the time has no time zone, or the duration is negative.
@@ -761,11 +762,11 @@ class StepContext(Generic[DepsT_co]):
         timeout: Duration | None = None,
         on_timeout: object = NOT_GIVEN,
     ) -> Any:
-        """Receive the next message with a name, which somebody sends to the run with `send`.
+        """Receive the next message with this name. Other code sends it to the run with `send`.
 
         If there is none, the step halts here, as with `ask`; `wake` resumes the run when the message has
         come. Messages with one name are received in the order in which they were sent, each once. A message
-        that is not of the type is passed over, with a warning.
+        that is not of the type is skipped, with a warning.
 
             paid = await ctx.receive("paid", Payment, timeout=timedelta(days=7))
 
@@ -792,15 +793,15 @@ class StepContext(Generic[DepsT_co]):
         """`receive` for steps that are not `async`."""
 
     async def wait_for(self, awaited: Awaited[T], *, name: str | None = None) -> T:
-        """Wait for something, of any kind that a subclass of `Awaited` describes.
+        """Wait for something that a subclass of `Awaited` describes.
 
         If it has not come, the step halts here, as with `ask`; `wake` resumes the run when it is time to look
         again. What has come is on record: later attempts and processes get the same value.
 
         Args:
             awaited: What to wait for.
-            name: Tells this wait from others of the step for the same. By default, they are numbered, which
-                is enough if they come in the same order each time.
+            name: Distinguishes this wait from others of the step for the same. By default, they are
+                numbered, which is enough if they come in the same order each time.
 
         Raises:
             ConfigurationError: it has not come, and no store keeps the run.
@@ -844,8 +845,8 @@ class StepContext(Generic[DepsT_co]):
         """Charge past spending on another SDK or a paid API, priced like a model request.
 
         The spending is charged even if it crosses a budget or a spend limit: it has happened, so the step
-        goes on and keeps its output. What comes next is refused: the next request, purchase, step or node,
-        and the next call of this method, whose spending is charged, too. Spend limits are charged in the
+        continues and keeps its output. The next request, purchase, step or node is refused, and so is the
+        next call of this method, although its spending is charged. Spend limits are charged in the
         background, so they may refuse a call later. `spend` reserves money first, so that no limit is
         crossed.
 
@@ -862,7 +863,7 @@ class StepContext(Generic[DepsT_co]):
         Raises:
             BudgetExceeded: a budget was crossed before this spending, which is charged.
             UnpricedModelError: there is a budget of money or a spend limit, and the cost is not fully known,
-                so nobody can tell what is left. The spending is charged.
+                so it is unknown what is left. The spending is charged.
             ConfigurationError: a negative amount, a cost that is a rounding error of floats, or neither a
                 cost nor tokens.
         """

@@ -16,7 +16,7 @@ DataT = TypeVar("DataT")
 
 
 class ConversationStatus(StrEnum):
-    """Whether a conversation has all that the rest of a pipeline needs."""
+    """Whether a conversation has everything that the next steps of a pipeline need."""
 
     COMPLETE = "complete"
     INCOMPLETE = "incomplete"
@@ -26,7 +26,7 @@ class ConversationStatus(StrEnum):
 class ConversationState(Generic[DataT]):
     """The output of a step that talks to a user over several runs.
 
-    A step that returns it as `INCOMPLETE` stops the pipeline early: nothing new starts, running steps
+    A step that returns it as `INCOMPLETE` stops the pipeline early: no other step starts, and running steps
     finish. Dependents of a `COMPLETE` state receive the state.
 
     Raises:

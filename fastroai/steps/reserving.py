@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Final, Literal, Self
 
 from fastroai.errors import ConfigurationError, nearest_hint
-from fastroai.records import RequestRecord, Tokens
+from fastroai.records import RequestRecord, Tokens, dollars
 from fastroai.runtime import (
     RequestTerms,
     Reservation,
@@ -74,11 +74,11 @@ class SpendTerms(RequestTerms):
 
 
 class Spend:
-    """Spending whose money is set aside; made by `spend` and `ctx.spend`.
+    """A purchase for which money is reserved; made by `spend` and `ctx.spend`.
 
     Enter it with `async with`, or with `with` in code that is not async, such as sync steps and tools.
-    Inside, buy what you want, and say once what it has cost: `settle` or `release`. Without either, the
-    spending counts as unmeasured, at the most that it can have cost, however the block is left.
+    Inside the block, buy something, and then call `settle` with its cost, or `release`. If you call neither,
+    the purchase counts as unmeasured, at the most that it can have cost.
     """
 
     def __init__(
@@ -231,7 +231,7 @@ class Spend:
         return self._scope.labelled(record)
 
     def __repr__(self) -> str:
-        bound = "an unknown amount" if self.bound_usd is None else f"${self.bound_usd}"
+        bound = "an unknown amount" if self.bound_usd is None else dollars(self.bound_usd)
         return f"<Spend of up to {bound} on {self._terms.model!r}>"
 
 

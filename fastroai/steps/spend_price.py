@@ -70,7 +70,7 @@ class SpendPrice:
             cost = EXACT.multiply(self.price_usd, Decimal(str(count)))
             return RequestCost(cost_usd=cost, source="override", priced_usd=cost)
         if not self.model:
-            raise ConfigurationError("model", self.model, "the model that the units are of, or price_usd=")
+            raise ConfigurationError("model", self.model, "a model with prices of these units, or price_usd=")
         for name in units:
             if name not in UNITS:
                 expected = f"a unit of genai-prices, or price_usd= for it.{nearest_hint(name, UNITS)}"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepUsage:
-    """Cost, tokens and time of a step: every attempt, every agent below it."""
+    """Cost, tokens and time of a step, over all its attempts and the agents that it calls."""
 
     cost_usd: Decimal = Decimal(0)
     """Exact, in US dollars."""

@@ -48,8 +48,8 @@ class RunStore(Protocol):
     characters without NUL; values are bytes; positions are below 2³².
 
     An operation that failed, was cancelled or lost its connection may have happened all the same, and a
-    store may repeat it by itself. So a `RevisionConflict` can be with one's own write: read the key and
-    compare before you conclude that somebody else has written.
+    store may repeat it by itself. So a `RevisionConflict` can come from your own earlier write: read the
+    key and compare before you conclude that another process has written.
 
     A store that has lost values, for example because somebody has removed them, returns those that are left.
     The revision of the key stays what it was, as far as the store knows it, and a known key without any value

@@ -12,7 +12,7 @@ class ManualClock:
         store = MemoryRunStore(clock=clock)
         clock.advance(timedelta(days=14))
 
-    The fixture `run_clock` is such a clock, and `run_store` and `spend_store` go by it.
+    The fixture `run_clock` is a manual clock, and `run_store` and `spend_store` follow it.
     """
 
     def __init__(self, now: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
@@ -37,7 +37,7 @@ class ManualClock:
         self._now = now
 
     def advance(self, duration: Duration) -> datetime:
-        """Set the time on by seconds or a `timedelta`, and return it.
+        """Advance the time by seconds or a `timedelta`, and return it.
 
         Raises:
             ValueError: the duration is negative.

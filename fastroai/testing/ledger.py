@@ -142,7 +142,7 @@ class Ledger:
         return entry
 
     def finish(self, entry: LedgerEntry, *, completed: bool, client_disconnected: bool) -> LedgerEntry:
-        """Note how the answer to a request has ended."""
+        """Record how the answer to a request ended."""
         entry = replace(
             entry, ended=datetime.now(UTC), completed=completed, client_disconnected=client_disconnected
         )

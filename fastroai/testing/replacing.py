@@ -24,7 +24,7 @@ def replaced(
             result = await support.run({"text": "Where is my refund?"})
 
     A replacement is the output of the step, an exception that it raises, a function of the `StepContext`, or
-    another step. Settings, retries, time limits, contracts and hooks are those of the replaced step. The
+    another step. Settings, retries, time limits, contracts and hooks of the replaced step still apply. The
     replacement holds in all runs, threads and tasks of this process, also where the step is used elsewhere
     under the same id. To replace a step of a nested pipeline, pass that pipeline.
 

@@ -117,7 +117,7 @@ class Fault:
         as an HTTP date.
 
         Raises:
-            ValueError: if `code` is no HTTP error status.
+            ValueError: if `code` is not an HTTP error status.
         """
         if not 400 <= code <= 599:
             raise ValueError(f"Fault.status({code!r}): expected an HTTP error status, 400 to 599")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from decimal import Decimal
 from typing import Protocol
 
 from fastroai.places import without_attempts
-from fastroai.records import RequestRecord
+from fastroai.records import RequestRecord, dollars
 from fastroai.store.reading.trace import RunTrace
 from fastroai.usage.money import Amount, exact_dollars
 
@@ -31,7 +30,7 @@ def assert_run(
     most_usd: Amount | None = None,
     prompts: Sequence[str] | None = None,
 ) -> None:
-    """Compare a run with what is expected of it. The error has every difference.
+    """Compare a run with your expectations. The error lists every difference.
 
         assert_run(result, path=["classify", "reply"], requests=2, most_usd="0.01")
 
@@ -74,11 +73,11 @@ def _of_cost(trace: RunTrace, exact: Amount | None, most: Amount | None) -> list
     usage, found = trace.usage, list[str]()
     if not usage.cost_complete:
         unknown = usage.unpriced_requests + usage.unmeasured_requests
-        found.append(f"cost: ${usage.cost_usd} is not all of it: that of {unknown} requests is not known")
+        found.append(f"cost: {dollars(usage.cost_usd)}, without {unknown} requests of unknown cost")
     if exact is not None and usage.cost_usd != (expected := exact_dollars("cost_usd", exact)):
-        found.append(f"cost: expected ${expected}, got ${usage.cost_usd}")
+        found.append(f"cost: expected {dollars(expected)}, got {dollars(usage.cost_usd)}")
     if most is not None and usage.cost_usd > (allowed := exact_dollars("most_usd", most)):
-        found.append(f"cost: expected at most ${allowed}, got ${usage.cost_usd}")
+        found.append(f"cost: expected at most {dollars(allowed)}, got {dollars(usage.cost_usd)}")
     return [*found, *_listed(trace.records)] if found else []
 
 
@@ -86,13 +85,10 @@ def _listed(records: Sequence[RequestRecord]) -> list[str]:
     """Return a line for each request, for people."""
     return [
         f"    {record.step_id or record.agent or '-'}: {record.provider}:{record.model}, {record.outcome}, "
-        f"{record.tokens.input_tokens} + {record.tokens.output_tokens} tokens, {_dollars(record.cost_usd)}"
+        f"{record.tokens.input_tokens} + {record.tokens.output_tokens} tokens, "
+        f"{'cost unknown' if record.cost_usd is None else dollars(record.cost_usd)}"
         for record in records
     ] or ["    no request"]
-
-
-def _dollars(usd: Decimal | None) -> str:
-    return "cost unknown" if usd is None else f"${usd}"
 
 
 def _of_texts(what: str, expected: Sequence[str], got: Sequence[str]) -> list[str]:

@@ -752,7 +752,7 @@ class RunStoreSuite:
 
     @pytest.fixture
     def indexing(self, store: RunStore) -> IndexesRuns:
-        """Return the store, if it finds runs by itself."""
+        """Return the store, if it has its own indexes of runs."""
         own = indexes_runs(store)
         if own is None:
             pytest.skip("it does not find runs by itself")

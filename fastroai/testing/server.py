@@ -217,7 +217,7 @@ class ModelServer:
     def rule(self, when: When | None = None) -> Callable[[AnswerT], AnswerT]: ...
 
     def rule(self, when: When | None = None, answer: Answer | None = None) -> object:
-        """Answer the requests for which `when` is true, or all requests. The first rule that fits counts.
+        """Answer the requests for which `when` is true, or all requests. The first matching rule answers.
 
         Without `answer` it is a decorator: `@server.rule(lambda request: "refund" in request.prompt)`.
         Rules run on the server's thread, one at a time, and hold up all its requests while they do.

@@ -40,7 +40,7 @@ async def step_context(
             assert await reply(ctx) == "On its way."
             assert ctx.usage.request_count == 1
 
-    You call the step, once: no retries, time limits or contracts surround it.
+    You call the step yourself, once, without retries, time limits or contracts.
 
     Args:
         inputs: The values that the step reads with `ctx.get_input`.
@@ -48,7 +48,7 @@ async def step_context(
         outputs: Outputs of the steps that it depends on, by step id.
         answers: Answers to what the step asks people, with `ctx.ask` or `await_human`: by the text of the
             question, or by its `name=`; or a function that is called with the question and returns the
-            answer. They are checked as those of people are. Runs that begin in the context have them, too.
+            answer. They are checked like answers of people. Runs that begin in the context get them, too.
         context: The `ctx.shared` of the step.
         config: Settings for the calls of agents in the step, and its budget.
         step_id: The id of the step.

@@ -71,7 +71,7 @@ def safe_tool(
 
     The result is an async function with the name, signature and docstring of the original, so PydanticAI
     builds the same schema from it. A sync function runs in a worker thread, with the caller's context
-    variables; after a timeout the thread is left to itself, as Python cannot stop it.
+    variables; after a timeout the thread keeps running, because Python cannot stop it.
 
         @safe_tool(timeout=5, retries=1, on_error=lambda error: f"search is down: {error}")
         async def search(ctx: RunContext[Deps], query: str) -> list[str]: ...

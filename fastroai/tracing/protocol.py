@@ -25,8 +25,8 @@ class Tracer(Protocol):
     def span(self, name: str, **attributes: AttributeValue) -> AbstractAsyncContextManager[str]:
         """Return a span for the time inside `async with`, under the span that is open around it.
 
-        Yields the id of its trace, which all spans of one trace share; an empty id says that nobody records,
-        so that collecting attributes can be skipped. Open and close a span in the same task.
+        Yields the id of its trace, which all spans of one trace share. An empty id means that nothing is
+        recorded, so you can skip collecting attributes. Open and close a span in the same task.
         """
         ...
 
@@ -39,7 +39,7 @@ class Tracer(Protocol):
     ) -> None:
         """Note an error on the innermost span of this trace that is open where this is called.
 
-        For errors that are handled, or to add `context` before raising on. It does not fail the span:
+        Use it for errors that you handle, or to add `context` before raising. It does not fail the span:
         an exception that leaves it does.
         """
         ...

@@ -141,14 +141,14 @@ def format_cost(cost: int | Decimal | Costed | None) -> str:
     """Write a cost for people to read. An `int` is microcents, a `Decimal` is US dollars.
 
     From one dollar up, cents; below, three significant digits, so that a cost which is not zero never
-    shows as zero. Rounded once, half to even. `None` is a cost that nobody knows.
+    shows as zero. Rounded once, half to even. `None` is an unknown cost.
 
         format_cost(123)                 # '$0.000123'
         format_cost(Decimal("12.3456"))  # '$12.35'
         format_cost(None)                # 'unknown'
 
     An account (a `ChatResponse`, a `Usage`, a `RequestRecord`, ...) says whether it knows all of its cost.
-    If not, it is written as `at least $0.000123`, or as `unknown` if nothing of it is known. A sum of known
+    If not, it is written as `at least $0.000123`, or as `unknown` if no part of it is known. A sum of known
     costs (`cost_usd`) cannot tell a request without a price from a free one: give the account instead.
 
     Raises:

@@ -16,7 +16,7 @@ _NEAR: Final = 0.8
 
 
 class NearMissWarning(UserWarning):
-    """A key of `pricing_overrides` or `endpoints` is probably misspelt, so that it applies to nothing."""
+    """A key of `pricing_overrides` or `endpoints` is probably misspelt, because it applies to nothing."""
 
 
 @lru_cache(maxsize=1_024)

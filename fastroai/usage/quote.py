@@ -76,14 +76,14 @@ class Quote:
 
     @classmethod
     def unknown(cls, because: str, *, name: str = "") -> Quote:
-        """Return a quote for an unknown cost: from nothing, without an upper limit."""
+        """Return a quote for an unknown cost: at least $0, and no upper limit."""
         return cls(
             name=name,
             lower_usd=_ZERO,
             expected_usd=_ZERO,
             upper_usd=None,
-            lower_reasons=("nothing is known of it",),
-            expected_reasons=("taken as nothing, as nothing is known of it",),
+            lower_reasons=("nothing is known about its cost",),
+            expected_reasons=("counted as $0.00, because nothing is known about its cost",),
             upper_reasons=(because,),
         )
 
@@ -184,7 +184,7 @@ class Quote:
         return replace(self, lower_usd=_ZERO, lower_reasons=(because,))
 
     def unbounded(self, because: str) -> Quote:
-        """Return the quote without an upper limit, for work with additional costs that nothing bounds."""
+        """Return the quote without an upper limit, for work whose additional costs have none."""
         reasons = (because,) if self.upper_usd is not None else (because, *self.upper_reasons)
         return replace(self, upper_usd=None, upper_reasons=reasons)
 

@@ -151,7 +151,7 @@ class Access:
         """Refuse a name that somebody else's DNS server could have given this machine. Raises `Refused`."""
         host = urlsplit(f"//{request.headers.get('host', '')}").hostname
         if host not in self._hosts:
-            raise Refused(400, "Unknown host", f"Call this viewer by {' or '.join(sorted(self._hosts))}.")
+            raise Refused(400, "Unknown host", f"Open this viewer at {' or '.join(sorted(self._hosts))}.")
 
 
 _FOREIGN: Final = (

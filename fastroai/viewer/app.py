@@ -77,8 +77,8 @@ def viewer(
             be async, and is called again while a page is open and moves.
         token: Instead of `authorize`: a secret that opens everything, as `?token=` of the first address. The
             browser keeps it in a cookie.
-        name: The name that goes on record with answers, with `token`.
-        hosts: The names by which browsers may call this server, with `token`.
+        name: The name that is stored with answers, if you use `token`.
+        hosts: The names by which browsers may call this server, if you use `token`.
         runs: Pipelines, graphs and flows of the runs. With them, runs can be resumed and forked.
 
     Raises:

@@ -23,7 +23,7 @@ ACTIONS: Final[frozenset[Action]] = frozenset(get_args(Action))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller(Generic[DepsT]):
-    """Who asks, what they may do, and what their runs get.
+    """The person or program that makes a request: its name, its rights, and settings for its runs.
 
         async def caller(user: Annotated[User, Depends(signed_in)]) -> Caller[Deps]:
             return Caller(name=user.name, tenant=user.company, budget=Budget(usd=1))
@@ -32,8 +32,8 @@ class Caller(Generic[DepsT]):
     that two tenants can choose the same id; callers see the rest.
 
     Raises:
-        ConfigurationError: `actions` has something that is no action, or `budget` has a `SpendLimit`, which
-            is not stored with a run: what continues the run would not know it.
+        ConfigurationError: `actions` has something that is not an action, or `budget` has a `SpendLimit`,
+            which is not stored with a run: a process that continues the run would not know it.
     """
 
     name: str = ""

@@ -55,7 +55,7 @@ def runs_router(
 
         app.include_router(runs_router(pipeline, caller=signed_in_caller), prefix="/letters")
 
-    The lifespan of the router serves the runs, beside that of the application: FastAPI joins the two.
+    The lifespan of the router serves the runs. FastAPI joins it with the lifespan of the application.
 
     Args:
         runs: The pipeline, graph, router, flow or bound workflow, whose config has a store; or a `RunsHost`
@@ -159,12 +159,12 @@ def runs_router(
 
     @router.post("/runs/{run_id}/cancel", status_code=202)
     async def cancel_run(run_id: RunId, who: Who) -> None:
-        """Stop a run at once. What is paid for stays on record."""
+        """Stop a run at once. Results that were paid for stay stored."""
         await do.cancel(who, run_id)
 
     @router.post("/runs/{run_id}/resume", status_code=202)
     async def resume_run(run_id: RunId, who: Who) -> RunState:
-        """Go on with a run that is paused, has failed, was interrupted, or was cancelled."""
+        """Continue a run that is paused, has failed, was interrupted, or was cancelled."""
         return await do.resume(who, run_id)
 
     @router.get("/questions")

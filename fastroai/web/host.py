@@ -37,10 +37,10 @@ logger: Final = logging.getLogger("fastroai.web")
 
 
 class RunsHost(Generic[DepsT]):
-    """Carries out the runs of a pipeline, graph, router, flow or bound workflow in this process.
+    """Executes the runs of a pipeline, graph, router, flow or bound workflow in this process.
 
-    A run is a task of the service, not of the request that started it: it goes on when the client leaves.
-    While `lifespan` is open, the host also takes up runs whose processes died or let go of them, and wakes
+    A run is a task of the service, not of the request that started it: it continues when the client leaves.
+    While `lifespan` is open, the host also resumes runs whose processes died or let go of them, and wakes
     paused runs, as `Service` does. At the end it hands over what is running.
     """
 
@@ -79,7 +79,7 @@ class RunsHost(Generic[DepsT]):
         """
         if workers is not None:
             if store is not None or reserve is not None or deps_for is not None:
-                expected = "no value beside store=, reserve= and deps_for=, which workers do not use"
+                expected = "no value with store=, reserve= and deps_for=, which workers do not use"
                 raise ConfigurationError("workers", workers.app, expected)
             store = workers.store
         check_count("max_concurrency", max_concurrency, least=1, required=True)
@@ -157,7 +157,7 @@ class RunsHost(Generic[DepsT]):
             RunExists: there is one with this id.
             ContractViolation: the inputs do not fit.
             CostBudgetExceeded: a budget or limit has too little left for its quote.
-            Problem: this process carries out as many runs as it may.
+            Problem: this process executes as many runs as it may.
         """
         if self._workers is not None:
             return await self._start_elsewhere(self._workers, run_id, inputs, caller)
@@ -188,12 +188,12 @@ class RunsHost(Generic[DepsT]):
         )
 
     async def resume(self, run: RunSummary) -> None:
-        """Go on with a run, and return when it does.
+        """Continue a run, and return when it does.
 
         Raises:
             RunInProgress: a process has it.
             CostBudgetExceeded: a budget or limit has too little left for the rest of its quote.
-            Problem: this process carries out as many runs as it may.
+            Problem: this process executes as many runs as it may.
         """
         if self._workers is not None:
             found = await read_header(self.store, run.run_id)
@@ -219,7 +219,7 @@ class RunsHost(Generic[DepsT]):
         )
 
     async def goes_on(self, run: RunSnapshot) -> bool:
-        """Return whether a run goes on, here or elsewhere, or will as soon as a worker takes it up."""
+        """Return whether a run continues, here or elsewhere, or will as soon as a worker takes it."""
         if run.status in ("queued", "running", "interrupted"):
             return True
         is_paused = self._workers is not None and run.status == "paused"

@@ -40,7 +40,7 @@ _LOOK: Final = 0.5
 class RunOperations(Generic[DepsT]):
     """Starts, reads, follows, answers and stops the runs of a host, for a caller.
 
-    Its methods are what the routes of `runs_router` and `runs_routes` do. Endpoints of your own call them:
+    Its methods are what the routes of `runs_router` and `runs_routes` do. Call them in your own endpoints:
 
         runs = RunOperations(RunsHost(pipeline, store="runs.db"))
 
@@ -49,7 +49,7 @@ class RunOperations(Generic[DepsT]):
             _, state = await runs.start(Caller(tenant="ada"), {"text": text}, run_id=number)
             return state
 
-    They raise `Problem` for what the client did, and errors of FastroAI, which `problem_of` converts.
+    They raise `Problem` for mistakes of the client, and errors of FastroAI, which `problem_of` converts.
     """
 
     def __init__(self, host: RunsHost[DepsT], *, show: Show = shown_to_clients) -> None:
@@ -63,7 +63,7 @@ class RunOperations(Generic[DepsT]):
         run_id: str | None = None,
         wait: float = 0.0,
     ) -> tuple[bool, RunState]:
-        """Begin a run, or find the one with this id that was begun with the same inputs.
+        """Begin a run, or find the run with this id and the same inputs.
 
         Returns whether it began now, and its state: after at most `wait` seconds, or as soon as it has ended
         or waits for something.
@@ -83,7 +83,7 @@ class RunOperations(Generic[DepsT]):
         return begins, await self._state(caller, stored, wait)
 
     async def read(self, caller: Caller[DepsT], run_id: str, *, wait: float = 0.0) -> RunState:
-        """Return the state of a run: after at most `wait` seconds, or as soon as it does not run."""
+        """Return the state of a run: after at most `wait` seconds, or as soon as it stops running."""
         self._allow(caller, "read")
         return await self._state(caller, await self._known(caller, run_id), wait)
 
@@ -96,7 +96,7 @@ class RunOperations(Generic[DepsT]):
     async def list(
         self, caller: Caller[DepsT], query: RunQuery, *, limit: int, after: str | None = None
     ) -> RunPage:
-        """Return a page of runs that match a query, within those of the caller."""
+        """Return a page of the caller's runs that match a query."""
         self._allow(caller, "read")
         try:
             page = await self.host.history.page(query, limit=limit, after=after)
@@ -107,7 +107,7 @@ class RunOperations(Generic[DepsT]):
     async def questions(
         self, caller: Caller[DepsT], query: RunQuery, *, limit: int, after: str | None = None
     ) -> QuestionPage:
-        """Return a page of the open questions of the runs that match a query, within those of the caller."""
+        """Return a page of the open questions of the caller's runs that match a query."""
         self._allow(caller, "read")
         try:
             page = await self.host.inbox.page(query, limit=limit, after=after)
@@ -141,9 +141,9 @@ class RunOperations(Generic[DepsT]):
         )
 
     async def answer(self, caller: Caller[DepsT], run_id: str, given: GivenAnswer) -> RunState:
-        """Put an answer on record. The run goes on here, or where there is room.
+        """Put an answer on record. The run continues here, or where there is room.
 
-        To repeat the same answer is safe.
+        It is safe to repeat the same answer.
         """
         self._allow(caller, "answer")
         stored = await self._known(caller, run_id)
@@ -168,12 +168,12 @@ class RunOperations(Generic[DepsT]):
         await self.host.door.pause(await self._known(caller, run_id), store=self.host.store)
 
     async def cancel(self, caller: Caller[DepsT], run_id: str) -> None:
-        """Stop a run at once. What is paid for stays on record."""
+        """Stop a run at once. Results that were paid for stay stored."""
         self._allow(caller, "cancel")
         await self.host.door.cancel(await self._known(caller, run_id), store=self.host.store)
 
     async def resume(self, caller: Caller[DepsT], run_id: str) -> RunState:
-        """Go on with a run that is paused, has failed, was interrupted, or was cancelled."""
+        """Continue a run that is paused, has failed, was interrupted, or was cancelled."""
         self._allow(caller, "resume")
         stored = await self._known(caller, run_id)
         run = await self.host.history.summary(stored)
@@ -183,9 +183,9 @@ class RunOperations(Generic[DepsT]):
         return await self._state(caller, stored)
 
     async def check_ready(self) -> None:
-        """Check that this process can carry out runs. Raises `Problem` or `RunStoreUnavailable`."""
+        """Check that this process can execute runs. Raises `Problem` or `RunStoreUnavailable`."""
         if not self.host.is_open:
-            raise Problem(503, "not-ready", "Not ready", "the service has not begun, or ends")
+            raise Problem(503, "not-ready", "Not ready", "the service is starting or stopping")
         await self.host.history.page(limit=1)
 
     def query(self, caller: Caller[DepsT], **wanted: Any) -> RunQuery:

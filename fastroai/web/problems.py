@@ -44,7 +44,7 @@ logger: Final = logging.getLogger("fastroai.web")
 
 
 class Problem(Exception):
-    """A request that is refused, as problem details say it."""
+    """A refused request, as problem details (RFC 9457)."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ def problem_of(error: Exception) -> Problem | None:
             detail = f"the run is {status}; this needs {error.expected}"
             return Problem(409, "run-status", "The run cannot do that", detail, {"run_status": status})
         case RunExists(status=status):
-            return Problem(409, "run-exists", "There is such a run", f"the run is {status}")
+            return Problem(409, "run-exists", "The run exists already", f"the run is {status}")
         case RunInProgress():
             detail = "a process works on the run; try again when it has paused or ended"
             return Problem(409, "run-in-progress", "The run is running", detail, retry_after=SOON)

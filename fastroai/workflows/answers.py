@@ -204,7 +204,7 @@ class ExecuteStep(_Next):
 
 
 class AwaitGate(_Next):
-    """A person decides. Resolve the gate with `gate_resolve`; do not decide on their behalf."""
+    """A person decides. Resolve the gate with `gate_resolve` when they have; never decide for them."""
 
     status: Literal["await_gate"]
     function: str
@@ -224,7 +224,7 @@ class AwaitGate(_Next):
 
 
 class ExecuteFlow(_Next):
-    """A flow inside of a step goes on: do as `child_step` says."""
+    """A flow inside of a step continues: do as `child_step` says."""
 
     status: Literal["execute_flow"]
     child_flow: str

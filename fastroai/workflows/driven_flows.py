@@ -165,7 +165,7 @@ class WorkflowRuns:
         labels = labels_of((TAG, *tags), tenant)
         check_run_id(run_id)
         if "/" in run_id:
-            raise refuse("invalid_input", f"A flow id has no '/', as {run_id!r} has.")
+            raise refuse("invalid_input", f"A flow id cannot have a '/': {run_id!r}.")
         try:
             # A large spec takes long to read: other calls go on meanwhile.
             plan = (await asyncio.to_thread(self._specs.load, text, flow)).plan
@@ -247,12 +247,12 @@ class WorkflowRuns:
             check_seen(call, full, seen)
             if outcome not in (outcomes := get_args(GateOutcome)):
                 raise refuse(
-                    "invalid_outcome", f"{outcome!r} is not an outcome of this gate.", step_id, *outcomes
+                    "invalid_outcome", f"{outcome!r} is not an outcome of a gate.", step_id, *outcomes
                 )
             if resolved_by not in (people := get_args(ResolvedBy)):
                 raise refuse(
                     "invalid_resolved_by",
-                    f"resolved_by is {resolved_by!r}; it takes one of the kinds, not a name.",
+                    f"resolved_by is {resolved_by!r}; expected the kind of the one who decided, not a name.",
                     step_id,
                     *people,
                 )
@@ -312,7 +312,7 @@ class WorkflowRuns:
             finish = call.flow.finish
             if finish is not None and finish.status in ("finished", "cancelled"):
                 ended = "complete" if finish.status == "finished" else "killed"
-                message = f"The flow is {ended}, and stays so. Begin another one with plan."
+                message = f"The flow is {ended}, and cannot go back. Begin another one with plan."
                 raise refuse("not_revertible", message)
             call.report(CheckpointRestored(label=name))
             await self._save(call)
@@ -342,7 +342,7 @@ class WorkflowRuns:
     async def iteration_report(
         self, flow_id: str, step_id: str, result: JsonValue
     ) -> IterationAnswer | ErrorAnswer:
-        """Report the result of an iteration; the answer says whether the loop goes on."""
+        """Report the result of an iteration; the answer says whether the loop continues."""
         async with self._opened(flow_id) as call:
             full = step_in_loop(call, step_id)
             given = as_json(result, "the result", "invalid_result")
@@ -412,7 +412,7 @@ class WorkflowRuns:
 
     @answered
     async def resume(self, flow_id: str) -> NextAnswer:
-        """Return what is due now, or how the flow has ended. A run that can go on is resumed."""
+        """Return what is due now, or how the flow has ended. A run that can continue is resumed."""
         async with self._opened(flow_id) as call:
             stopped, finish = call.machine.state.stopped, call.flow.finish
             can_go_on = finish is not None and finish.status != "finished" and not call.due

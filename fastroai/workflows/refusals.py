@@ -90,13 +90,13 @@ def error_of(raised: FastroAIError, flow_id: str | None) -> ErrorAnswer:
         case RunInProgress():
             return error("flow_running", f"Another process runs the flow: {raised}", flow_id=flow_id)
         case RunExists():
-            return error("flow_exists", f"There is a flow {flow_id!r} already.", flow_id=flow_id)
+            return error("flow_exists", f"Flow {flow_id!r} exists. Read it with resume.", flow_id=flow_id)
         case RunCorrupt() | RunFromNewerVersion() | RunFromOlderVersion():
             return error("flow_unreadable", str(raised), flow_id=flow_id)
         case RunStoreUnavailable():
             message = (
-                f"The store fails: {raised}. When it is back, read the flow with resume before you call "
-                "again, as this call may be on record."
+                f"The store failed: {raised}. When it is back, read the flow with resume before you call "
+                "again: this call may be on record."
             )
             return error("store_unavailable", message, flow_id=flow_id)
         case ConfigurationError() | ValueNotStorable():

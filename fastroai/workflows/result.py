@@ -39,7 +39,7 @@ class WorkflowUsage(RunUsage):
         return {**super()._added(other), "by_step": steps_together(self.by_step, other.by_step)}
 
     def model_dump(self) -> dict[str, object]:
-        """Return the sums of the run, and those of each step, as values that JSON can hold."""
+        """Return the totals of the run and of each step, as values that JSON can hold."""
         return {**super().model_dump(), "steps": self.by_step}
 
     @cached_property

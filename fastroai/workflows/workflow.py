@@ -53,7 +53,7 @@ from fastroai.workflows.spec.reading import load_spec
 
 
 class Workflow:
-    """A spec, ready to be run, drawn, or bound to the agents and functions that carry out its steps.
+    """A spec, ready to be run, drawn, or bound to the agents and functions that execute its steps.
 
         workflow = Workflow.load(Path("review.workflow.yaml"))
         result = await workflow.run(
@@ -113,7 +113,7 @@ class Workflow:
         return svg(self._drawing(result))
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        return page(f"<h4>{escaped(repr(self))}</h4>{picture(self._drawing(None))}", repr(self))
+        return page(f"<h3>{escaped(repr(self))}</h3>{picture(self._drawing(None))}", repr(self))
 
     def _drawing(self, result: WorkflowResult | None) -> Drawing:
         return draw_flow(self.spec, self.name) if result is None else result.trace.drawing()
@@ -186,7 +186,7 @@ class Workflow:
         deps: Any = None,
         **options: Unpack[ResumeOptions],
     ) -> WorkflowResult:
-        """Go on with a run that was interrupted, waits at a gate, or failed by an exception.
+        """Continue a run that was interrupted, waits at a gate, or failed by an exception.
 
         See `bind` for the arguments up to `config`, `Pipeline.resume` for the others.
         """
@@ -198,7 +198,7 @@ class Workflow:
 
 
 class BoundWorkflow(FrontDoor[Any, Mapping[str, Any], WorkflowResult]):
-    """A workflow with the agents and functions that carry out its steps; made by `Workflow.bind`."""
+    """A workflow with the agents and functions that execute its steps; made by `Workflow.bind`."""
 
     kind: ClassVar[RunKind] = "workflow"  # pyright: ignore[reportIncompatibleVariableOverride]
 
@@ -230,7 +230,7 @@ class BoundWorkflow(FrontDoor[Any, Mapping[str, Any], WorkflowResult]):
 
     @cached_property
     def definition(self) -> dict[str, JsonValue]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """The shape of the workflow as plain data, which must not change while a run goes on."""
+        """The shape of the workflow as plain data, which must not change while a run is in progress."""
         return define(self.workflow.plan, self.config.max_concurrency)
 
     def replay(self, trace: RunTrace) -> Divergence | None:

@@ -326,7 +326,7 @@ def a_refinement_ends_by_a_plain_condition(condition: str) -> object:
 
 
 @row(
-    "intent names the input {text}; leave it out: inputs are added by themselves",
+    "intent names the input {text}; leave it out: inputs are added automatically",
     "Sum up {text}",
     "Sum up the text",
 )
@@ -541,9 +541,9 @@ async def driven(call: Callable[[WorkflowRuns, str], Any]) -> None:
         raise ValueError(answer.model_dump_json())
 
 
-@row("is not an outcome of this gate", {"outcome": "yes"}, {"outcome": "approve"})
+@row("is not an outcome of a gate", {"outcome": "yes"}, {"outcome": "approve"})
 @row(
-    "it takes one of the kinds, not a name.",
+    "expected the kind of the one who decided, not a name.",
     {"outcome": "approve", "resolved_by": "Ada"},
     {"outcome": "approve", "resolved_by": "human"},
 )
@@ -611,7 +611,7 @@ def a_workflow_is_run_from_a_shell(target: str) -> object:
     return told("workflow", "run", "spec.yaml", "--input", "n=3", "--functions", target, "--store", "runs.db")
 
 
-@row("--baseline, the file to write", (), ("--baseline", "baseline.json"))
+@row("--baseline too, which names the file to write", (), ("--baseline", "baseline.json"))
 def a_baseline_is_updated(options: tuple[str, ...]) -> object:
     return told("eval", "remedy_code:tickets", "--update-baseline", *options)
 

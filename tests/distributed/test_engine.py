@@ -86,13 +86,13 @@ async def test_a_schedule_that_cannot_do_what_it_says_is_refused(app: Distribute
     refused("five fields of cron", "n", "work", "every day", {"number": 1})
     refused("five fields of cron", "n", "work", "61 * * * *", {"number": 1})
     refused("name of a time zone", "n", "work", "0 3 * * *", {"number": 1}, cron_timezone="Mars/Base")
-    refused("one that is registered: 'work'", "n", "wrok", "0 3 * * *", {"number": 1})
+    refused("a registered name: 'work'", "n", "wrok", "0 3 * * *", {"number": 1})
     refused("a whole number from 1", "n", "work", "0 3 * * *", {"number": 1}, priority=0)
     refused("run_id=", "n" * 300, "work", "0 3 * * *", {"number": 1})
     with pytest.raises(ContractViolation):
         app.schedule("n", "work", "0 3 * * *", {"number": "four"})
     app.schedule("n", "work", "0 3 * * *", {"number": 1}, cron_timezone="Europe/Berlin")
-    refused("another schedule 'n'", "n", "work", "0 4 * * *", {"number": 1})
+    refused("another schedule is called 'n'", "n", "work", "0 4 * * *", {"number": 1})
 
 
 # --- a DBOS of the program ---
@@ -139,7 +139,7 @@ async def test_a_worker_takes_part_in_the_engine_that_the_program_has_launched(
 
 async def test_an_engine_that_others_would_share_is_refused(app: Distributed, url: str, name: str) -> None:
     async with app.worker(**FAST):
-        with pytest.raises(ConfigurationError, match="one worker at a time in a process"):
+        with pytest.raises(ConfigurationError, match="only one worker in a process at a time"):
             await app.worker().__aenter__()
     async with launched(url, name):
         with pytest.raises(ConfigurationError, match="executor_id='local': expected an id that no other"):
@@ -152,7 +152,7 @@ async def test_an_engine_that_others_would_share_is_refused(app: Distributed, ur
         with pytest.raises(ConfigurationError, match="a worker of the application and database of the DBOS"):
             await app.worker().__aenter__()
     DBOS(config={"name": name, "system_database_url": places_of(url)[1], "executor_id": "mine"})
-    with pytest.raises(ConfigurationError, match="launched before the worker begins"):
+    with pytest.raises(ConfigurationError, match=r"DBOS.launch\(\) before the worker starts"):
         await app.worker().__aenter__()
     await asyncio.to_thread(DBOS.destroy)
     assert not (await read_roster(app.store, name)).workers
@@ -163,7 +163,7 @@ async def test_other_code_of_the_same_version_is_refused(app: Distributed, url: 
         (living,) = (await read_roster(app.store, name)).workers
     elsewhere = replace(living, executor="elsewhere", knows={"work": "otherwise"})
     await sign_on(app.store, name, elsewhere)
-    with pytest.raises(ConfigurationError, match="living workers of this version have other definitions"):
+    with pytest.raises(ConfigurationError, match="running workers of this one have other definitions"):
         await app.worker(version="v1").__aenter__()
     async with app.worker(version="v2", **FAST):
         pass

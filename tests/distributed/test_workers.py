@@ -53,7 +53,7 @@ async def test_a_client_needs_no_code(app: Distributed, url: str) -> None:
 
 async def test_a_client_finds_the_only_application(app: Distributed, url: str) -> None:
     async with Client(url) as client:
-        with pytest.raises(ConfigurationError, match="that of the application: no worker has begun"):
+        with pytest.raises(ConfigurationError, match="a name: no worker has started"):
             await client.start("work", {"number": 2})
         async with app.worker(**FAST):
             handle = await client.start("people", {"number": 2})

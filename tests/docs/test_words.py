@@ -54,7 +54,6 @@ SPECIAL: Final = {
     "front-door": r"front doors?",
     "phase": r"phases?",
     "place": r"(?<!in )(?<!take )(?<!takes )(?<!took )(?<!its )(?<!their )places?",
-    "power": r"power(?! failure)",
     "released": r"released",
     "sealed": r"sealed",
     "settled": r"settled",

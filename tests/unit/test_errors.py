@@ -125,14 +125,14 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     ),
     (
         ExpressionError("a.b > 1", (), "a.b"),
-        "expression 'a.b > 1': a.b is missing; ask with has(a.b) before",
+        "expression 'a.b > 1': a.b is missing; check has(a.b) first",
     ),
     (ExpressionError("x" * 200, (ExpressionProblem("long", 1, 1),)), "xxx…': column 1: long"),
     (UnknownModelError("llama"), "provider of model 'llama'; write it as 'provider:model'"),
     (UnknownModelError("llama-3", ("groq:llama-3",)), "write it as one of 'groq:llama-3'"),
     (
         MissingExtraError("LogfireTracer", "logfire", "logfire"),
-        "needs logfire, which the extra 'logfire' brings: pip install 'fastroai-runs[logfire]'",
+        "needs logfire: pip install 'fastroai-runs[logfire]'",
     ),
     (PipelineValidationError("p", ("no steps",)), "pipeline 'p': no steps"),
     (PipelineValidationError("p", ("one", "two")), "pipeline 'p' has 2 problems:\n  - one\n  - two"),
@@ -249,21 +249,21 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     (BudgetExceeded(500, 498), "reached: 498 of 500 are used, so the next request was not sent. Raise"),
     (
         CostBudgetExceeded(500_000, 498_000),
-        "budget reached: $0.498 of $0.5 is spent, so the next request was not sent. Raise the budget",
+        "budget reached: $0.498 of $0.50 is spent, so the next request was not sent. Raise the budget",
     ),
     (
         CostBudgetExceeded(500_000, 498_000, "s", 9_000, ("p", "s")),
-        "budget of 'p / s' reached in step 's': $0.498 of $0.5 is spent, and the next request could cost "
+        "budget of 'p / s' reached in step 's': $0.498 of $0.50 is spent, and the next request could cost "
         "$0.009, so it was not sent. Set a lower max_tokens or raise the budget",
     ),
-    (CUT, "$0.498 of $0.5 is spent; it paid for the beginning of the last answer (error.partial_response)"),
+    (CUT, "$0.498 of $0.50 is spent; it paid for the beginning of the last answer (error.partial_response)"),
     (
         SHARED,
-        "spend limit 'tenant' (day) reached: $4.99 of $5 is spent, and the next request could cost $0.02, "
+        "spend limit 'tenant' (day) reached: $4.99 of $5.00 is spent, and the next request could cost $0.02, "
         "so it was not sent. Wait until 2026-03-02 00:00 UTC, or set a lower max_tokens or raise the limit "
         "in code; for the open window only, use SpendBook.set_limit or `fastroai spend set`",
     ),
-    (SpendLimitExceeded(1_234_000_000, 5), "$0.000005 of $1,234 is spent, so the next"),
+    (SpendLimitExceeded(1_234_000_000, 5), "$0.000005 of $1,234.00 is spent, so the next"),
     (
         TokenBudgetExceeded(1_000, 990, "s", 50, ("p",)),
         "budget of 'p' reached in step 's': 990 of 1,000 tokens are used, and the next request could use 50, "
@@ -280,7 +280,7 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
         "open; the next try "
         "is in 12.3 s; the last failure: ModelServerError: 500. Retry later",
     ),
-    (CircuitOpenError("openai", 0.0), "is open; a request is trying it now. Retry later"),
+    (CircuitOpenError("openai", 0.0), "is open; a test request is running. Retry later"),
     (
         SpendStoreUnavailable("RedisSpendStore(...)", "no connection"),
         "spend store RedisSpendStore(...) is unavailable: no connection; check its address, and whether it "
@@ -290,8 +290,8 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     (StoreUnavailable("a.db", "it is full", "make room"), "store a.db is unavailable: it is full; make room"),
     (
         RunStoreUnavailable("a.db", "it is full", "make room"),
-        "run store a.db is unavailable: it is full; make room. Nothing is half written. Afterwards repeat a "
-        "call that only reads, and resume a run that was stopped",
+        "run store a.db is unavailable: it is full; make room. Nothing is half written. After that, repeat "
+        "the call if it only reads; if it stopped a run, resume the run",
     ),
     (
         RevisionConflict("run/1", 2, 3),
@@ -359,7 +359,7 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
         "nobody answered question 'r:1' until 2026-03-01 00:00:00 UTC; ctx.ask(..., on_timeout=...) "
         "continues",
     ),
-    (OnceInterrupted("s", "mail"), "'mail' of step 's' may have happened or not"),
+    (OnceInterrupted("s", "mail"), "step 's' began 'mail', and it is unknown whether it happened"),
     (
         ValueNotStorable("the output of step 's'", "a[0]", "set", "return plain JSON"),
         "the output of step 's' cannot be stored: set at a[0]: return plain JSON",

@@ -181,7 +181,7 @@ class _Plan:
     def _expected(self, usual: UsualCall | None) -> tuple[Decimal, list[str]]:
         candidate = self.asked[0]
         if not candidate.priced:
-            return _ZERO, [f"taken as nothing: {candidate.why_unpriced}"]
+            return _ZERO, [f"counted as $0.00: {candidate.why_unpriced}"]
         return self._as_assumed(candidate) if usual is None else self._as_usual(candidate, usual)
 
     def _as_usual(self, candidate: Candidate, usual: UsualCall) -> tuple[Decimal, list[str]]:

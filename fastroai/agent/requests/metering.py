@@ -99,7 +99,7 @@ _MOST_KNOWN: Final = 16
 
 @dataclass(init=False)
 class Metered(AbstractCapability[Any]):
-    """Charges a plain PydanticAI agent's requests to the FastroAI run that it is called in.
+    """Charges the requests of a plain PydanticAI agent to the FastroAI run around the call.
 
     A `FastroAgent` has it already. Outside of any FastroAI run it does nothing.
 
@@ -136,11 +136,11 @@ class Metered(AbstractCapability[Any]):
         return ModelCache()
 
     def get_ordering(self) -> CapabilityOrdering:
-        """Come before the hooks of other capabilities, which may make requests."""
+        """Run before the hooks of other capabilities, because they may make requests."""
         return CapabilityOrdering(position="outermost")
 
     def model(self, model: Model | str) -> Model:
-        """Return the model with this meter, for requests that are made without an agent of yours.
+        """Return the model with this meter, for requests that you make without an agent.
 
             await pydantic_ai.direct.model_request(Metered().model("openai:gpt-5-mini"), messages)
 
@@ -238,7 +238,7 @@ class Metered(AbstractCapability[Any]):
         return fallback.use
 
     async def for_run(self, ctx: RunContext[Any]) -> AbstractCapability[Any]:
-        """Refuse realtime sessions of the agent inside of a run, and calls that let a browser begin one.
+        """Refuse realtime sessions of the agent inside a run, and calls with which a browser starts one.
 
         Raises:
             UnmeteredRequestError: the call is inside of a run, and not inside of `spend`.
@@ -250,10 +250,7 @@ class Metered(AbstractCapability[Any]):
         return self
 
     async def wrap_run(self, ctx: RunContext[Any], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
-        """Note the task of the hooks around a run; after the run, charge what no meter has seen.
-
-        After a plain agent, charge also what it has not collected.
-        """
+        """Note the task of the hooks around a run; after it, charge the requests that no meter has seen."""
         scope = current_scope()
         if scope is None:
             return await handler()
@@ -277,7 +274,7 @@ class Metered(AbstractCapability[Any]):
                 charge_unmetered(scope, response, self.calculator)
 
     async def before_node_run(self, ctx: RunContext[Any], *, node: AgentNode[Any]) -> AgentNode[Any]:
-        """Follow the messages of the run, and have its later contexts made with a metered model."""
+        """Follow the messages of the run, and make its later contexts with a metered model."""
         if (responses := current_responses.get()) is not None:
             responses.messages = ctx.messages
         model = ctx.model

@@ -33,7 +33,7 @@ def contract(cls: type[ClassT], /) -> type[ClassT]: ...
 def contract() -> Callable[[type[ClassT]], type[ClassT]]: ...
 @dataclass_transform(field_specifiers=(Field, dataclasses.field))
 def contract(cls: Any = None, /) -> Any:
-    """Declare that a model can give values of this class: a pydantic model, a dataclass, or a plain class.
+    """Declare a class of values that a model can return: a pydantic model, a dataclass, or a plain class.
 
         @contract
         class Sentiment(BaseModel):

@@ -115,7 +115,7 @@ class _Generator(GenerateJsonSchema):
 
     def any_schema(self, schema: core_schema.AnySchema) -> JsonSchemaValue:
         raise PydanticInvalidForJsonSchema(
-            "it accepts anything (Any, object, or a list or dict that does not say of what); name a type, "
+            "it accepts anything (Any, object, or a list or dict without element types); name a type, "
             "or pydantic.JsonValue for any JSON"
         )
 

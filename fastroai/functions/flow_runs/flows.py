@@ -163,7 +163,7 @@ class Flow(FrontDoor[None, Inputs, T], MapsRows[T], Generic[P, T]):
             on_existing: As in `execute`.
             on_busy: As in `execute`.
             busy_timeout: As in `execute`.
-            reserve: As in `execute`. The quote of a flow is its budget. A flow without a budget has none.
+            reserve: As in `execute`. The quote of a flow is its budget, so the flow needs a budget.
             budget: As in `execute`.
             on_event: As in `execute`.
             progress: As in `execute`.
@@ -297,7 +297,7 @@ class Flow(FrontDoor[None, Inputs, T], MapsRows[T], Generic[P, T]):
         return self._front.replay(trace)
 
     def rows_target(self) -> RowTarget[T]:
-        """Return this flow as what rows are given to: each row has the arguments of a run."""
+        """Return the target of `map` for this flow: each row has the arguments of a run."""
         parameters = inspect.signature(self.function).parameters
         return RunRows(
             door=self,
@@ -459,7 +459,7 @@ def flow(
 
     Args:
         function: The function. Its parameters and its result have types, by which the run stores them.
-        budget: The most that a run may spend, with all its calls. It holds beside the budget of `config`.
+        budget: The most that a run may spend, with all its calls. The budget of `config` applies too.
         config: Other settings of the runs: store, codec, time limits, sinks. `max_concurrency` is the most
             calls that the body of the flow makes at once: of functions, agents, flows and other runs. Calls
             inside of these do not count.

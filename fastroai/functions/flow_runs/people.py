@@ -139,14 +139,14 @@ async def await_human(
         )
 
     In a flow, or any other run that a store keeps, the run ends `paused` until there is an answer, so that no
-    process waits: `await triage(...)` raises `FlowStopped`, and `wake` or `resume` goes on. The question is
+    process waits: `await triage(...)` raises `FlowStopped`, and `wake` or `resume` continues. The question is
     in the inbox, and `fastroai review` answers it. A question is known by its text, so the order in which
     parallel branches ask makes no difference.
 
     Where no store keeps a run, this waits in the process. If `configure(store=...)` names a store, the
     question is in its inbox. If the process ends, the question stays there, and nobody waits for the answer:
-    ask in a flow that a store keeps if the work has to go on. Without a store, a script asks at its terminal.
-    If there is none, `Inbox()` has the question, and code of this process answers it there.
+    ask in a flow that a store keeps if the work has to continue. Without a store, a script asks at its
+    terminal. If there is none, `Inbox()` has the question, and code of this process answers it there.
 
     Args:
         context: The question, and the information that a person needs for it.

@@ -32,7 +32,7 @@ class Probabilistic(Generic[T_co]):
 
     @property
     def usage(self) -> Usage:
-        """Usage of the call that gave the samples; zero for samples that no call gave in this process."""
+        """Usage of the call that returned the samples; zero if no call in this process did."""
         known: Usage | None = self.__dict__.get(_USAGE)
         return Usage() if known is None else known
 

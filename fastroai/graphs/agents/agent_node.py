@@ -75,7 +75,7 @@ class AgentNode(AgentStep[DepsT, OutputT]):
         check_agent(agent)
         check_count("max_iterations", max_iterations, least=1, required=True)
         if judge is None and max_iterations != MAX_ITERATIONS:
-            expected = "no such option without a judge=, which says whether another iteration is needed"
+            expected = "no value without judge=, because only a judge asks for another iteration"
             raise ConfigurationError("max_iterations", max_iterations, expected)
         output_type = type_of_outputs(agent.agent.output_type)
         super().__init__(agent, what_it_reads if prompt is None else prompt, config, output_type)

@@ -39,9 +39,9 @@ class Ruling(StrEnum):
 
 
 class Verdict(BaseModel):
-    """What a judge says of an output, and why; made by `accept`, `retry` and `escalate`.
+    """A judge's decision about an output, with a reason; made by `accept`, `retry` and `escalate`.
 
-    As the `output_type` of an agent, which makes a judge of it: `FastroAgent(..., output_type=Verdict)`.
+    An agent with this `output_type` is a judge: `FastroAgent(..., output_type=Verdict)`.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -73,7 +73,7 @@ class Verdict(BaseModel):
 
     @classmethod
     def escalate(cls, reason: str) -> Verdict:
-        """Let the node fail for this reason, which must not be empty."""
+        """Fail the node for this reason, which must not be empty."""
         return cls(ruling=Ruling.ESCALATE, reason=reason)
 
 

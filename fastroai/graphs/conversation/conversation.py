@@ -23,14 +23,14 @@ class GraphConversation:
     in the nodes before it, tool results included. Branches inherit the history of their fork and do not see
     each other's. `"isolated"` gives each call a fresh history.
 
-    A history above `compact_above` tokens is compacted before the next call. Each visit of a node is a
+    A history of more than `compact_above` tokens is shortened before the next call. Each visit of a node is a
     phase; the newest `keep_phases` of them stay whole. Without a `summarizer`, the results of tools in older
     phases are dropped. With one, its summary replaces the older phases; the node that makes the next call is
     charged for it.
 
         GraphConversation(compact_above=50_000, summarizer=FastroAgent("openai:gpt-5-mini"))
 
-    Calls with a `message_history` of their own, `ctx.map`, judges and the decider take no part.
+    Calls with their own `message_history`, `ctx.map`, judges and the decider do not use it.
 
     Raises:
         ConfigurationError: an invalid option.
@@ -56,7 +56,7 @@ class GraphConversation:
         if self.summarizer is not None:
             check_agent(self.summarizer)
             if self.compact_above is None:
-                expected = "compact_above= beside it, which says when it is asked"
+                expected = "compact_above= too, which says from what size it is called"
                 raise ConfigurationError("summarizer", self.summarizer, expected)
 
     @classmethod

@@ -13,7 +13,7 @@ from fastroai.other_names import other_names
 @other_names(arguments={"node": "target=", "arg": "inputs=, a mapping"})
 @dataclass(frozen=True, slots=True)
 class Send:
-    """A visit to `target` in a branch of its own, which finds `inputs` in its memory.
+    """A new branch that begins at the node `target`, with `inputs` in its memory.
 
     A node with edges `when="send"` returns a list or tuple of sends, and each becomes a branch:
 
@@ -22,7 +22,7 @@ class Send:
             return [Send("summarize", {"page": page}) for page in ctx.get_input("pages")]
 
     Raises:
-        ConfigurationError: `target` is no text, or `inputs` are no mapping of texts to values.
+        ConfigurationError: `target` is not text, or `inputs` is not a mapping of texts to values.
     """
 
     target: str

@@ -63,7 +63,7 @@ class Conditions:
             remedy = " Put it in writes= of the node that gives it, or in accepts= if it is an input"
             remedy += ", or in reads= of the node that it is sent to" if self._has_sends else ""
             whole = _WHOLES.get(name)
-            told = None if whole is None else f" {whole} are names by themselves: `score`, not `{name}.score`"
+            told = None if whole is None else f" {whole} need no prefix: `score`, not `{name}.score`"
             hint = told or nearest_hint(name, fields | self._memory) or remedy
             yield f"names {name!r}, which no node writes.{hint}"
 

@@ -24,7 +24,7 @@ WHEN: Final[tuple[When, ...]] = get_args(When)
 )
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A way from a node to another. A graph checks its edges when it is built.
+    """A connection from one node to another. A graph checks its edges when it is built.
 
         Edge("classify", "reply", when="conditional", condition="confidence >= 0.8")
 

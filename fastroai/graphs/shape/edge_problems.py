@@ -57,7 +57,7 @@ def send_problems(
     for name in filter(is_name, nodes if targets else ()):
         found = re.fullmatch(r"(.*)\[\d+\]", name, re.DOTALL)
         if found is not None and found[1] in targets:
-            message = f"node {name!r} has the name of a branch of what is sent to {found[1]!r}"
+            message = f"node {name!r} has the name that a branch of the sends to {found[1]!r} would get"
             yield GraphProblem(f"{message}; give it another id", ("nodes", name))
 
 

@@ -20,7 +20,7 @@ _IN_PROGRESS: Final = ("retried", "incomplete", "cancelled")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a run is. `on_progress=` of a run is called with one each time that something has changed."""
+    """The progress of a run. `on_progress=` is called with a new one each time that something has changed."""
 
     run_id: str
     name: str
@@ -55,7 +55,7 @@ class Progress:
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds that the rest takes at this rate; `None` where the total or the rate is not known."""
+        """Estimated seconds until the end; `None` if the total or the rate is not known."""
         if self.total is None or not self.rate:
             return None
         return max(self.total - self.ended, 0) / self.rate

@@ -67,14 +67,14 @@ def check_existing(on_existing: OnExisting, busy: WhenBusy, run_id: str | None) 
         raise ConfigurationError("on_existing", on_existing, expected)
     if on_existing == "fail" and busy.do != "reject":
         expected = (
-            f"'resume', 'return' or 'replace' beside on_busy={busy.do!r}: a call that fails does not wait"
+            f"'resume', 'return' or 'replace' with on_busy={busy.do!r}: a call that fails does not wait"
         )
         raise ConfigurationError("on_existing", on_existing, expected)
     if on_existing == "return" and busy.do == "interrupt":
-        expected = "'enqueue' beside on_existing='return': an interrupted run has no result"
+        expected = "'enqueue' with on_existing='return': an interrupted run has no result"
         raise ConfigurationError("on_busy", busy.do, expected)
     if run_id is None:
-        raise ConfigurationError("run_id", None, f"the id of the run, beside on_existing={on_existing!r}")
+        raise ConfigurationError("run_id", None, f"the id of the run, with on_existing={on_existing!r}")
     if run_of(current_scope()) is not None:
         expected = "'fail' inside of another run: a nested run has the id of that run"
         raise ConfigurationError("on_existing", on_existing, expected)

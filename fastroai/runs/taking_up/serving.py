@@ -263,21 +263,20 @@ class Service:
 
         asyncio.run(Service(orders, letters, store=store).serve())
 
-    A web application, or any other program, does so while it does other work:
+    A web application, or any other program, serves next to its other work:
 
         @asynccontextmanager
         async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
             async with Service(orders, letters, store=store):
                 yield
 
-    Both take up the runs whose processes died or let go of them, and the paused runs that can go on, as
+    Both continue runs whose processes died or handed them over, and paused runs that can continue, as
     `recover_every` and `wake_every` do. Any number of processes may serve the same store.
 
-    At the end they take up no more runs and call `interrupt` on each pipeline and graph, so that all its runs
-    in this process halt after their current steps, also those that `execute` began. Then they wait for the
-    runs that they have taken up. Steps that are still running after `graceful_timeout` are cut off. So are
-    they at once if the task is cancelled. In any case, the runs are `interrupted`, and another process goes
-    on with them.
+    At the end they start no more runs, and call `interrupt` on each pipeline and graph. All its runs in this
+    process then halt after their current steps, also runs that `execute` began. Steps that are still running
+    after `graceful_timeout` are cut off; if the task is cancelled, they are cut off at once. The runs are
+    `interrupted`, and another process continues them.
     """
 
     @overload

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remaining:
-    """The amounts that are left: the least of all budgets around. `None` without a limit; never negative."""
+    """The least amounts that any budget around has left. `None` without a limit; never negative."""
 
     usd: Decimal | None
     """US dollars that are neither spent nor reserved by requests in flight."""
@@ -42,7 +42,7 @@ class Remaining:
 
 
 class BudgetView:
-    """The budgets around some code, for code that makes decisions by what is left.
+    """The budgets around some code, for decisions that depend on what is left.
 
         if ctx.budget.remaining.usd is not None and ctx.budget.remaining.usd < Decimal("0.02"):
             question = f"In one sentence: {question}"
@@ -71,7 +71,7 @@ class BudgetView:
 
     @property
     def share(self) -> Decimal:
-        """The share that is spent of the budget that is nearest to its end, from 0; 0 without a budget."""
+        """The spent share, from 0, of the budget that has the least left; 0 without a budget."""
         with self._scope.tree.lock:
             return max((account.share for account in self._scope.bounds.accounts), default=Decimal(0))
 
@@ -175,7 +175,7 @@ def budget_scope(
     In code that is not async, write `with` instead of `async with`, around `run_sync` calls.
 
     Args:
-        budget: A `Budget`, a `SpendLimit`, or several. Without one, the scope only counts.
+        budget: A `Budget`, a `SpendLimit`, or several. Without one, the scope only counts spending.
         tags: Names by which the spending inside is summed; calls inside can add more.
         tenant: The one tenant to which the spending inside belongs; calls inside can name another.
         name: Name in errors and traces.

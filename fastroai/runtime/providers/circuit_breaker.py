@@ -53,11 +53,12 @@ class CircuitBreaker:
     """Stops requests to a provider after `failures` of them have failed within `window` seconds.
 
     For `cooldown` seconds the circuit is open: requests fail at once with `CircuitOpenError`, and a
-    `FallbackModel` goes on to its next candidate. Then it is half-open: `probes` requests may try; the first
-    that is answered closes it, and one that fails opens it again.
+    `FallbackModel` moves on to its next candidate. Then it is half-open: `probes` requests may try. The first
+    successful one closes the circuit, and a failed one opens it again.
 
-    Failed connections, timeouts, and statuses of 500 and more are failures. A 429 is not: the provider works,
-    and asks to wait. Share one object between agents and `ProviderLimit`s; it has a circuit of its own for
+    Failed connections, timeouts, and statuses of 500 and more are failures. A 429 is not: the provider
+    works, and
+    asks you to wait. Share one object between agents and `ProviderLimit`s; it has a circuit of its own for
     each provider. With a `store`, the failures of all processes with that store and `key` count together, and
     a circuit is open for all of them.
 
@@ -139,7 +140,7 @@ class CircuitBreaker:
             return circuit
 
     def share(self, sharing: Sharing) -> None:
-        """Share the circuits as the limit that the breaker is for, unless they are shared already."""
+        """Share the circuits in the store of the breaker's limit, unless they are shared already."""
         if self.sharing is None:
             self.sharing = sharing
             self._start()

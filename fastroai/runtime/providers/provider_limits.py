@@ -37,7 +37,7 @@ _serial: Final = itertools.count()
 
 
 class ProviderLimit:
-    """A limit on the requests to a provider, at once and in a minute; one object is one limit everywhere.
+    """A limit on the requests to a provider, at one time and per minute. One object is one limit everywhere.
 
         openai = ProviderLimit(max_concurrency=20, requests_per_minute=500, tokens_per_minute=200_000)
         agent = FastroAgent("openai:gpt-5-mini", provider_limits={"openai": openai})
@@ -47,12 +47,11 @@ class ProviderLimit:
     sent. Tokens are estimated before a request is sent, and corrected by its usage. After a 429 with
     `Retry-After`, no request is sent before that time.
 
-    With a `store`, all of that holds for all processes and machines together that use the same store and
-    `key`: one limit for all workers.
+    With a `store`, one limit applies to all processes and machines that use the same store and `key`.
 
         openai = ProviderLimit(max_concurrency=20, store="postgresql://db/app")
 
-    Under the provider `"*"`, the limit applies to each provider without a limit of its own, each by itself.
+    Under the provider `"*"`, the limit applies separately to each provider without its own limit.
     """
 
     def __init__(

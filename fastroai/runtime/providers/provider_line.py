@@ -20,7 +20,7 @@ MINUTE: Final = 60.0
 class ProviderLimitStatus:
     """The present use of one provider under a `ProviderLimit`.
 
-    Of a limit with a `store`, it is the use by all processes, as this one has last seen it in the store.
+    For a limit with a `store`, it is the use by all processes, as this process last read it.
     """
 
     in_flight: int

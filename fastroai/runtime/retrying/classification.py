@@ -69,9 +69,9 @@ _NEVER_CONNECTED_NAMES: Final = frozenset(
 def classify(
     error: BaseException, context: FailureContext | None = None, classifiers: Sequence[Classifier] = ()
 ) -> FailureClass:
-    """Return the class of a failure, by the first of `classifiers` with an opinion, else by built-in rules.
+    """Return the class of a failure: from the first classifier that returns one, or from built-in rules.
 
-    A classifier that raises is logged and passed over. Classifiers are not asked about cancellation.
+    A classifier that raises is logged and skipped. Classifiers are not asked about cancellation.
 
         classify(ConnectionRefusedError())  # FailureClass.RECOVERABLE
     """

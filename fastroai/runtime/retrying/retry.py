@@ -155,7 +155,7 @@ DEFAULT_RETRY: Final[Mapping[FailureClass, RetryPolicy]] = RetryPolicies(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetriesUsed:
-    """Attempts and retries so far at one piece of work; a resumed run continues from these numbers."""
+    """Attempts and retries so far for one piece of work. A resumed run continues from these numbers."""
 
     attempt: int = 1
     """Number of the present attempt, from 1."""

@@ -19,14 +19,14 @@ _OPERATIONS: Final = ("append", "read", "compare_and_set", "list", "delete")
 
 
 def adapt_run_store(store: object) -> RunStore:
-    """Return the store itself if its methods are async; otherwise an adapter that calls them in one thread.
+    """Return the store itself if its methods are async; otherwise an adapter that calls them in a thread.
 
     Calls in that thread never overlap. A call that is cancelled after it has begun runs to its end, before
     the next one begins. For a path or URL, this returns the store there, as `open_run_store` does; all who
     name a store by its place share one, and it is closed when nobody uses it any more.
 
     Raises:
-        ConfigurationError: the store lacks an operation of `RunStore`, or the text is no place of a store.
+        ConfigurationError: the store lacks an operation of `RunStore`, or the text is not a place of a store.
         MissingExtraError: the client of the database at the URL is not installed.
     """
     if isinstance(store, str | os.PathLike):

@@ -40,7 +40,7 @@ class PayloadStore(Protocol):
     """
 
     async def put(self, group: str, name: str, payload: bytes) -> None:
-        """Keep a payload. If there is one of that name already, it is the same."""
+        """Store a payload. A payload of that name that exists already is the same."""
         ...
 
     async def get(self, group: str, name: str) -> bytes | None:
@@ -81,8 +81,8 @@ class FilePayloadStore(_InThreads):
     """A `PayloadStore` in a folder: a file for each payload, in a folder for each run.
 
     Only the owner can enter the folders and read the files that it makes (modes 0700 and 0600). Each file is
-    on the disk, whole, before the store of runs refers to it, so a power failure leaves no reference to half
-    a file.
+    completely on the disk before the store of runs refers to it, so a power failure leaves no broken
+    reference.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -169,12 +169,12 @@ def _sync(folder: Path) -> None:
 
 
 class FsspecPayloadStore(_InThreads):
-    """A `PayloadStore` wherever `fsspec` reaches: S3, Google Cloud Storage, Azure. Needs the extra `fsspec`.
+    """A `PayloadStore` on a file system of `fsspec`: S3, Google Cloud, Azure. Needs the extra `fsspec`.
 
         payloads = FsspecPayloadStore("s3://bucket/runs", profile="runs")
 
     The package of the file system, such as `s3fs`, must be installed too. Object stores write an object whole
-    or not at all. On other file systems, half a payload is noticed when it is read.
+    or not at all. On other file systems, an incomplete payload is detected when it is read.
     """
 
     def __init__(self, url: str, **options: Any) -> None:
@@ -234,7 +234,7 @@ class FsspecPayloadStore(_InThreads):
         return await self._call(get)
 
     async def groups(self) -> Mapping[str, datetime]:
-        """See `PayloadStore`. The time of a group is that of its last payload."""
+        """See `PayloadStore`. The time of a group is the time of its last payload."""
 
         def groups() -> Mapping[str, datetime]:
             found: dict[str, datetime] = {}

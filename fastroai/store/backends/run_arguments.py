@@ -87,4 +87,4 @@ def _text_bytes(option: str, text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise ConfigurationError(option, text, "text without halves of surrogate pairs") from None
+        raise ConfigurationError(option, text, "valid Unicode text") from None

@@ -50,9 +50,9 @@ class OffloadingRunStore(ReadsRuns, KeptAt):
 
         store = OffloadingRunStore(SQLiteRunStore("runs.db"), FilePayloadStore("payloads"))
 
-    An entry is large because of an output, an input, a response or a message in it. It is kept as it would be
-    stored, so a codec encrypts it as well. Each run has payloads of its own, which are deleted with it. A
-    fork copies those that it takes over. Every program that reads the runs needs both stores.
+    An entry is large because of an output, an input, a response or a message in it. It is kept in
+    its stored form, so a codec encrypts it too. Each run has its own payloads, which are deleted with it. A
+    fork copies the payloads that it needs. Every program that reads the runs needs both stores.
     """
 
     largest_value = None
@@ -168,7 +168,7 @@ class OffloadingRunStore(ReadsRuns, KeptAt):
     def _index(self) -> IndexesRuns:
         own = indexes_runs(self.store)
         if own is None:
-            raise ConfigurationError("store", self.store, "a store that finds runs by itself")
+            raise ConfigurationError("store", self.store, "a store with indexes of its own (IndexesRuns)")
         return own
 
     # --- operations that only some stores have ---
@@ -217,7 +217,7 @@ class OffloadingRunStore(ReadsRuns, KeptAt):
         name, _, size = stored.removeprefix(REFERENCE).decode(errors="replace").partition(" ")
         payload = await self._payloads.get(_group_of(key), name)
         if payload is None:
-            raise _lost(key, position, f"its {size} bytes are gone from {self._payloads!r}: {name}")
+            raise _lost(key, position, f"its {size} bytes are missing from {self._payloads!r}: {name}")
         if hashlib.sha256(payload).hexdigest() != name:
             raise _lost(key, position, f"its {size} bytes in {self._payloads!r} have changed: {name}")
         return payload

@@ -97,8 +97,8 @@ _DELETE_RUNS: Final = (
 class PostgresRunStore(ReadsRuns, KeptAt):
     """A `RunStore` in PostgreSQL 12 or later, for the processes of many machines.
 
-    Its tables and functions are in a schema of their own, made on first use. The user of the database needs
-    the right to create that schema, or to use an existing one. A connection pooler in between must pool
+    It creates its own schema on first use. The user of the database
+    needs the right to create that schema, or to use an existing one. A connection pooler in between must pool
     sessions, not statements.
     """
 

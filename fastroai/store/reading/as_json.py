@@ -38,8 +38,8 @@ def fact_to_json(fact: Fact) -> dict[str, JsonValue]:
         async for position, fact in pipeline.follow(run_id):
             print(position, json.dumps(fact_to_json(fact)))
 
-    `kind` says what happened, `run_id` in which run, and `part` is the place of the nested pipeline or graph
-    in which it did, such as `b@1/inner`: an empty text for the outermost. Other fields that have their
+    `kind` says what happened, and `run_id` in which run. `part` is the place of the nested pipeline or graph,
+    such as `b@1/inner`; it is empty for the outermost one. Other fields that have their
     defaults are left out. A value that JSON cannot hold becomes its `repr`.
     """
     plain: dict[str, JsonValue] = from_json(encode_entry(as_told(fact)))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
 from pydantic import JsonValue
 
+from fastroai.records import dollars
 from fastroai.runtime import facts
 from fastroai.store.record.attempts import StepAttempt
 from fastroai.store.record.definitions import version_of, word_for
@@ -38,13 +39,15 @@ class _Told:
 
     def __init__(self, attempts: Iterable[StepAttempt]) -> None:
         self.running: dict[str, None] = {}
-        self._ended: dict[tuple[str, datetime], StepAttempt] = {}
-        """Attempts by place and by the time at which they ended."""
+        self._ended: dict[tuple[str, datetime], tuple[int, StepAttempt]] = {}
+        """Attempts by place and by the time at which they ended, with their numbers from 1 at each place."""
+        numbers = Counter[str]()
         self._interrupted: defaultdict[str, deque[StepAttempt]] = defaultdict(deque)
         """Attempts that never ended, by place, in the order in which they were made."""
         for attempt in attempts:
+            numbers[attempt.place] += 1
             if attempt.ended_at is not None:
-                self._ended[attempt.place, attempt.ended_at] = attempt
+                self._ended[attempt.place, attempt.ended_at] = numbers[attempt.place], attempt
             elif attempt.status == "interrupted":
                 self._interrupted[attempt.place].append(attempt)
 
@@ -62,8 +65,9 @@ class _Told:
         elif isinstance(entry, facts.StepEnds) or (isinstance(entry, facts.QuestionAsked) and not entry.name):
             self.running.pop(entry.place, None)  # a pause node ends with its question
 
-    def cost(self, place: str, ended_at: datetime) -> str:
-        return _cost(self._ended.get((place, ended_at)))
+    def attempt(self, place: str, ended_at: datetime) -> tuple[int, str]:
+        number, attempt = self._ended.get((place, ended_at), (1, None))
+        return number, _cost(attempt)
 
     def cost_until(self, place: str, by: datetime) -> str:
         attempts, last = self._interrupted.get(place, deque()), None
@@ -90,7 +94,7 @@ def _cost(attempt: StepAttempt | None) -> str:
     more = "" if attempt.usage.cost_complete else " and what is not known"
     seconds = sum(record.waited_ms for record in attempt.records) / 1000
     waited = f" that waited {seconds:.3g} s for budgets and limits" if seconds >= LEAST_WAIT else ""
-    return f" ({_count(attempt.usage.request_count)}{waited}, ${attempt.usage.cost_usd}{more})"
+    return f" ({_count(attempt.usage.request_count)}{waited}, {dollars(attempt.usage.cost_usd)}{more})"
 
 
 def _count(requests: int) -> str:

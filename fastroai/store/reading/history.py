@@ -79,7 +79,7 @@ _BEGINS_WITHIN: Final = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
-    """A run at a glance."""
+    """The main facts of a run: status, times, cost."""
 
     run_id: str
     pipeline: str | None
@@ -184,7 +184,7 @@ class RunHistory:
     ) -> tuple[RunSummary, ...]:
         """Return the runs, newest first; those that cannot be read come last.
 
-        With a filter or a `limit`, it looks runs up in indexes, and reads only those that it returns.
+        With a filter or a `limit`, it finds runs in indexes, and reads only the runs that it returns.
 
         Args:
             status: Return only runs with this status: `queued`, `running`, `paused`, `finished`, `failed`,
@@ -195,7 +195,7 @@ class RunHistory:
             limit: Return at most this many runs.
 
         Raises:
-            ConfigurationError: there is no such status, a name is no text, or `limit` is no whole number,
+            ConfigurationError: there is no such status, a name is not text, or `limit` is not a whole number,
                 1 or more.
             RunStoreUnavailable: the store could not be read.
         """
@@ -225,7 +225,7 @@ class RunHistory:
             query: Which runs, and in which order; by default all, newest first.
             limit: Most runs of the page.
             after: `Page.next` of the page before. Runs that were added, changed or deleted since then are
-                seen where they belong: none is shown twice that stays where it is.
+                shown at their new position. A run that stays in its position is never shown twice.
 
         Raises:
             ConfigurationError: `limit` is not from 1 to 1,000, or `after` is not from a page of such a query.
@@ -247,8 +247,8 @@ class RunHistory:
     async def count(self, query: RunQuery = EVERY_RUN) -> int:
         """Return how many runs match a query.
 
-        Of runs that are `running`, `queued`, `interrupted` or `set_aside`, all headers are read: only these
-        say which it is.
+        For runs that are `running`, `queued`, `interrupted` or `set_aside`, it reads all headers, because
+        only these tell the statuses apart.
 
         Raises:
             RunStoreUnavailable: the store could not be read.
@@ -258,12 +258,13 @@ class RunHistory:
         return await count_runs(self._store, query)
 
     async def due(self, pipeline: str) -> tuple[RunSummary, ...]:
-        """Return the paused runs of a pipeline or graph that can go on, which `wake` resumes.
+        """Return the paused runs of a pipeline or graph that can continue, which `wake` resumes.
 
-        A run can go on if its sleep is over, if something that it waits for has come, or if the time for that
-        is over. Runs that have been due for longest come first; of those that are due since the same time, as
-        for a window of a spend limit, those that have waited longest. A run that is due by its entry in the
-        index, and whose header cannot be read, is one of them: its status is `unreadable`. Runs that workers
+        A run can continue if its sleep is over, if something that it waits for has come, or if the time for
+        that
+        is over. Runs that have been due for longest come first; if they became due at the same time, as with
+        a window of a spend limit, runs that have waited longest. The list includes runs that are due by the
+        index but whose header cannot be read: their status is `unreadable`. Runs that workers
         carry are none of them.
         """
         runs, now = await due_runs(self._store, pipeline)
@@ -278,20 +279,20 @@ class RunHistory:
     async def interrupted(self, pipeline: str) -> tuple[RunSummary, ...]:
         """Return the runs of a pipeline or graph whose processes died, which `recover` resumes, newest first.
 
-        A run that has not ended by its entry in the index, and whose header cannot be read, is one of them:
-        its status is `unreadable`. Runs that workers carry are none of them.
+        The list includes runs that have not ended by the index but whose header cannot be read: their
+        status is `unreadable`. Distributed runs are left out.
         """
         unended = every_run(self._store, RunQuery(status="running", pipeline=pipeline))
         runs = [self._summary_of(found, now) async for found, now in unended]
         return tuple(run for run in runs if run.queue is None and run.status in ("interrupted", "unreadable"))
 
     async def summary(self, run_id: str) -> RunSummary:
-        """Return a run at a glance. Raises as `header`."""
+        """Return the main facts of a run. Raises the errors of `header`."""
         check_run_id(run_id)
         return self._summary(await read_header(self._store, run_id))
 
     async def header(self, run_id: str) -> RunHeader:
-        """Return the header of a run: its record beside the log.
+        """Return the header of a run, which a store keeps in addition to the log.
 
         Raises:
             ConfigurationError: `run_id` cannot be the id of a run.
@@ -304,11 +305,11 @@ class RunHistory:
         return (await read_header(self._store, run_id)).header
 
     async def trace(self, run_id: str) -> RunTrace:
-        """Return what happened in a run, as far as it is on record. Raises as `header`."""
+        """Return the recorded history of a run. Raises the errors of `header`."""
         return await read_trace(self._store, await self.header(run_id), self._codec)
 
     async def state(self, run_id: str) -> RunSnapshot:
-        """Return how far a run is. Raises as `header`."""
+        """Return how far a run is. Raises the errors of `header`."""
         check_run_id(run_id)
         found = await read_header(self._store, run_id)
         trace = await read_trace(self._store, found.header, self._codec)
@@ -335,7 +336,7 @@ class RunHistory:
         It ends after the `RunFinished` that is the last fact: the run has ended, or waits for a person (its
         status is `paused`). A run that is driven from outside has no such fact while something is due, so
         the iteration waits for the next report. If the process of the run has died, the iteration waits until
-        another process takes the run up. Partial text is not a fact: there is `RequestSent`, and
+        another process resumes the run. Partial text is not a fact: there is `RequestSent`, and
         `RequestEnded` with the whole response.
 
         Args:
@@ -377,9 +378,10 @@ class RunHistory:
 
         Args:
             since: Beginning of the period, a time with a time zone; by default there is no limit.
-            until: End of the period, which is not part of it; by default there is no limit.
+            until: End of the period, which does not include this time; by default there is no limit.
             by: The fields of the rows that are set: `day` (of UTC), `pipeline` (the outermost one, or the
-                graph), `model` (as `provider:model`), `tenant`, `tag`. Nothing gives one row for the total. A
+                graph), `model` (as `provider:model`), `tenant`, `tag`. Without any, there is one row with
+                the total. A
                 request counts in the row of each of its tags, so rows by tag do not add up to the total.
 
         Raises:
@@ -420,7 +422,7 @@ class RunHistory:
             ConfigurationError: `run_id` cannot be the id of a run.
             RunNotFound: there is no such run.
             RunStatusConflict: the run has finished, or was cancelled before.
-            RunInProgress: a process has taken up the run meanwhile.
+            RunInProgress: a process has resumed the run meanwhile.
             RunCorrupt: the record of the run cannot be read.
         """
         from fastroai.store.record.halting import cancel_halted, signal_elsewhere
@@ -430,9 +432,9 @@ class RunHistory:
             await cancel_halted(self._store, run_id, self._codec)
 
     async def delete(self, run_id: str, *, force: bool = False) -> None:
-        """Delete a run. If this is interrupted, the run is either as it was, or gone.
+        """Delete a run. If this is interrupted, the run is either unchanged or deleted.
 
-        With a run of rows, the runs of its rows are deleted, before it is.
+        The runs of the rows of a run of rows are deleted first.
 
         Args:
             run_id: The run.
@@ -474,15 +476,15 @@ class RunHistory:
         status: RunState | Collection[RunState] | None = None,
         dry_run: bool = False,
     ) -> tuple[str, ...]:
-        """Forget the runs in which nothing has happened for some time, and return their ids.
+        """Delete the runs that have not changed for some time, and return their ids.
 
-        Runs that a process has are kept, and so are runs that cannot be read, which have no age. Paused runs
-        are forgotten like all others, and so are runs that are driven from outside, which no process has:
-        give an age within which they always go on, or `status`.
+        Runs that are in progress are kept, and so are unreadable runs, whose age is unknown. Paused runs are
+        deleted like all others, and so are runs that a coding agent drives: give an age within which they
+        always continue, or `status`.
 
         Args:
-            older_than: The time in which nothing has happened. A number is refused: it may be meant in days,
-                and what is deleted is gone.
+            older_than: The time since the last change, as a `timedelta`. A number is refused, because its
+                unit would be unclear.
             status: Only runs with this status, or one of these; by default all, also interrupted, paused and
                 driven runs.
             dry_run: Only return the ids.
@@ -520,9 +522,9 @@ class RunHistory:
         return tuple(deleted)
 
     async def rebuild_indexes(self) -> None:
-        """Rebuild the indexes from the headers of runs, for a store from which somebody has removed keys.
+        """Rebuild the indexes from the headers of runs, after somebody has removed keys from the store.
 
-        This reads every run. Runs can go on meanwhile.
+        This reads every run. Runs can continue in the meantime.
         """
         own = indexes_runs(self._store)
         if own is not None:

@@ -75,7 +75,7 @@ def result_page(run: ShownRun, status: str, output: object, reason: str, usage: 
 def shape_page(definition: JsonValue, text: str) -> dict[str, str]:
     """Return a pipeline, graph, router, flow or workflow as a notebook displays it; `text` names it."""
     shape = "" if is_flow(definition) or not steps_in(definition) else picture(draw_shape(definition))
-    return page(f"<h4>{escaped(text)}</h4>{shape}", text)
+    return page(f"<h3>{escaped(text)}</h3>{shape}", text)
 
 
 @dataclass(frozen=True)
@@ -112,8 +112,8 @@ class _Page:
         status, *others = self._facts(status, usage)
         kind = word_for(self.run.definition)
         return (
-            f'<h4 class="{escaped(status)}">{escaped(kind)} {escaped(self.run.pipeline, 100)}: '
-            f'<span class="state">{escaped(status)}</span></h4><p class="faint">'
+            f'<h3 class="{escaped(status)}">{escaped(kind)} {escaped(self.run.pipeline, 100)}: '
+            f'<span class="state">{escaped(status)}</span></h3><p class="faint">'
             f"{escaped(' · '.join(others))} · run {escaped(self.run.run_id, 100)}</p>"
             + ("" if self._failure is None else f"<p>{escaped(self._failure)}</p>")
         )
@@ -143,7 +143,7 @@ class _Page:
         line = "\n".join(  # words stay apart where the styles of a notebook that is not trusted are left out
             (
                 f'<span style="padding-left: {indent}px">{escaped(row.name, 60)}{kind}</span>',
-                f'<svg viewBox="0 0 {WIDTH:.0f} 20" preserveAspectRatio="none" role="img">{bars}</svg>',
+                f'<svg viewBox="0 0 {WIDTH:.0f} 20" preserveAspectRatio="none" aria-hidden=true>{bars}</svg>',
                 f'<span class="state">{escaped(row.status)}</span>',
                 f'<span class="number">{self._took(row)}</span>',
                 f'<span class="number">{escaped(_cost(row.usage))}</span>',

@@ -40,7 +40,7 @@ class RunQuery:
         page = await history.page(failed, limit=50)
 
     Raises:
-        ConfigurationError: there is no such status or order, a name or `search` is no text, or a time has no
+        ConfigurationError: there is no such status or order, a name or `search` is not text, or a time has no
             time zone.
     """
 

@@ -72,7 +72,7 @@ class RunTrace:
         for failure in trace.failures():
             print(failure.place, failure.failure.message)
 
-    A trace never changes. If the run goes on, its trace shows how far it was when the trace was read.
+    A trace never changes. The trace of a running run shows how far it was when the trace was read.
     """
 
     entries: tuple[facts.Fact, ...]
@@ -110,17 +110,17 @@ class RunTrace:
 
     @property
     def was_resumed(self) -> bool:
-        """Whether a process has taken up the run again."""
+        """Whether a process has resumed the run again."""
         return any(isinstance(entry, facts.RunResumed) for entry in self.entries)
 
     @property
     def changed_calls(self) -> tuple[facts.CallChanged, ...]:
-        """The calls that were declared differently than on record, and what became of their answers."""
+        """The calls whose declarations have changed since they were recorded."""
         return tuple([entry for entry in self.entries if isinstance(entry, facts.CallChanged)])
 
     @property
     def left_over_calls(self) -> tuple[facts.CallLeftOver, ...]:
-        """The calls on record that were not made again, because an answer before them was asked anew."""
+        """Calls on record that were not repeated, because an earlier call got a new answer."""
         return tuple([entry for entry in self.entries if isinstance(entry, facts.CallLeftOver)])
 
     @property
@@ -133,7 +133,7 @@ class RunTrace:
         """The records of the calls of typed functions that have ended, in the order in which they ended.
 
         Raises:
-            ConfigurationError: their records went through a codec, and the trace was read without it.
+            ConfigurationError: a codec encoded their records, and the trace was read without it.
         """
         return tuple(call_record(one) for one in self.entries if isinstance(one, facts.CallEnded))
 
@@ -154,7 +154,7 @@ class RunTrace:
 
     @cached_property
     def ended(self) -> facts.RunFinished | None:
-        """The fact with which the run ended; `None` if it goes on, or if its process died."""
+        """The fact with which the run ended; `None` if it is still running, or if its process died."""
         for entry in reversed(self.entries):
             if isinstance(entry, facts.RunFinished):
                 return entry
@@ -169,7 +169,7 @@ class RunTrace:
 
     @property
     def quality(self) -> Quality | None:
-        """`degraded` if something failed or was answered in part, and it went on; `None` until it ends."""
+        """`degraded` if something failed or was answered in part, and it continued; `None` until it ends."""
         if self.status != "finished":
             return None
         return QualityOnRecord(self.entries).quality(self.records)
@@ -181,7 +181,7 @@ class RunTrace:
 
     @property
     def inputs(self) -> dict[str, JsonValue]:
-        """The inputs of the run, with those that were given anew when it was resumed."""
+        """The inputs of the run, with those that were replaced when it was resumed."""
         return dict(self._attempts.inputs)
 
     @property
@@ -191,7 +191,7 @@ class RunTrace:
 
     @property
     def output(self) -> JsonValue:
-        """The output of the run, if it has one. Of a graph, it is that of the terminal that was reached.
+        """The output of the run, if it has one. For a graph, it is the output of its terminal.
 
         A complete workflow has the output of its last step.
         """
@@ -232,7 +232,7 @@ class RunTrace:
     def timeline(self) -> tuple[TimelineRow, ...]:
         """The steps, agent calls and calls of functions, with the times of their attempts and waits.
 
-        Each is after the row that it is inside of. Those inside of one row are in the order of their start.
+        Each row follows the row around it. Rows inside the same row are in the order of their start.
         """
         from fastroai.store.reading.timeline import timeline
 
@@ -240,10 +240,10 @@ class RunTrace:
 
     @property
     def critical_path(self) -> tuple[str, ...]:
-        """The places of the steps and functions that decided how long the run took.
+        """The chain of steps and functions that decided how long the run took, as their places.
 
-        Each began after the one before it, and the last is the one that ended last, or still goes on. The
-        path inside of a step comes after the step.
+        Each began after the one before it, and the last is the one that ended last, or is still running. The
+        steps inside of a step follow it.
         """
         return tuple(row.place for row in self.timeline if row.is_critical and row.kind != "agent")
 
@@ -251,7 +251,7 @@ class RunTrace:
     def records(self) -> tuple[RequestRecord, ...]:
         """Every request and other spending, in order; requests that never ended are unmeasured.
 
-        Their `use` is what has become of them since: `retried` if another attempt followed, for example.
+        Their `use` says what followed: `retried`, for example, if there was another attempt.
         """
         begun = {entry.about for entry in self.entries if isinstance(entry, facts.Begins)}
         # A trace can come from a file, with the end of something that never began.
@@ -260,11 +260,11 @@ class RunTrace:
 
     @property
     def usage(self) -> RecordedUsage:
-        """The spending of the run, in all processes that had it."""
+        """The spending of the run, in all its processes."""
         return RecordedUsage.of(self.records)
 
     def report(self) -> UsageReport:
-        """Return a report of the cost of the run, by step, agent, model and so on, as results have it."""
+        """Return a report of the cost of the run, by step, agent, model and so on."""
         return self.usage.report()
 
     def failures(self) -> tuple[StepAttempt, ...]:
@@ -275,7 +275,7 @@ class RunTrace:
         """Return the entries about a step, and about everything nested in it, in order.
 
         `step` is a place, as in `write`, `write@2` or `write@1/inner/check`, or the id of a step; an id that
-        the outermost pipeline does not have is looked for in nested ones.
+        the outermost pipeline does not have is searched in nested ones.
 
         Raises:
             ConfigurationError: there is no such step.
@@ -343,7 +343,7 @@ class RunTrace:
         """Compare the run with another one, ignoring ids and times. Return nothing if they do not differ.
 
         Raises:
-            ConfigurationError: `other` is no trace.
+            ConfigurationError: `other` is not a trace.
         """
         if not isinstance(other, RunTrace):
             expected = "the trace of another run; of a result, that is result.trace"
@@ -370,7 +370,7 @@ class RunTrace:
         is the first different one, because the pipeline has changed, or another one has written the log.
 
         Raises:
-            ConfigurationError: `pipeline` is none of these, or not of the kind of which this is a run.
+            ConfigurationError: `pipeline` is none of these, or not of the kind of this run.
         """
         # A trace has a method `replay`, too: two traces would call each other without end.
         if isinstance(pipeline, type | RunTrace) or not callable(getattr(pipeline, "replay", None)):
@@ -388,9 +388,9 @@ class RunTrace:
     # --- as a picture and as text ---
 
     def drawing(self, opened: Collection[str] = ()) -> Drawing:
-        """Return the drawing of the run, for `svg` or `mermaid`: its shape, and what the run did with it.
+        """Return the drawing of the run, for `svg` or `mermaid`: its shape, and the path that the run took.
 
-        It needs no code of the run. A flow has no shape: its calls are drawn as they came. `opened` has the
+        It needs no code of the run. A flow has no shape: its calls are drawn in their order. `opened` has the
         ids of nodes that are drawn with what is inside of them, such as `review`, and in that
         `review@1/inner/check`. They are places as in `timeline`, without the numbers of visits.
         """
@@ -450,7 +450,7 @@ class RunTrace:
             RunFromOlderVersion: an earlier version of FastroAI has written it.
             RunCorrupt: one of its entries cannot be read.
         """
-        expected = "the text that RunTrace.to_json gives"
+        expected = "the text that RunTrace.to_json returned"
         if not isinstance(text, str | bytes):
             raise ConfigurationError("text", type(text).__name__, expected)
         try:

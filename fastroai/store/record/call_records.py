@@ -27,7 +27,7 @@ def call_record(ended: CallEnded) -> CallRecord:
     if isinstance(ended.call, CallRecord):
         return replace(ended.call, output=ended.output)
     if is_sealed(ended.call):
-        raise ConfigurationError("codec", None, "the codec of the run, which its records went through")
+        raise ConfigurationError("codec", None, "the codec of the run, which encoded its records")
     try:
         return replace(_adapter().validate_python(ended.call), output=ended.output)
     except ValidationError as error:

@@ -26,7 +26,7 @@ class EncryptingCodec:
     The first key encrypts. Each payload has the id of its key with it, so the other keys still decrypt older
     payloads. To replace a key, put a new one in front, and keep the old one until its runs are gone.
 
-    Nonces are random, so one key is for 2**32 payloads at most (NIST SP 800-38D, 8.3): replace it before.
+    Nonces are random, so replace a key before it has encrypted 2**32 payloads (NIST SP 800-38D, 8.3).
     """
 
     def __init__(self, keys: Mapping[str, str | bytes]) -> None:
@@ -70,7 +70,7 @@ class EncryptingCodec:
 
         Raises:
             ConfigurationError: the codec does not have the key of the payload, or has another key under its
-                id; or the payload was changed, or is not of this codec.
+                id; or the payload was changed, or another codec made it.
         """
         start = len(_MARK) + 1
         if not payload.startswith(_MARK) or len(payload) < start:
@@ -85,12 +85,12 @@ class EncryptingCodec:
         )
         key_id = header[start:].decode(errors="replace")
         if key_id not in self._ciphers:
-            raise self._unreadable(f"{key_id!r} among them, with which the value was encrypted")
+            raise self._unreadable(f"the key {key_id!r} too, which encrypted the value")
         try:
             return self._ciphers[key_id].decrypt(nonce, sealed, header)
         except (self._wrong_key, ValueError) as error:
             expected = (
-                f"the key {key_id!r} that encrypted this: it was another one, or the payload was changed"
+                f"the key {key_id!r} that encrypted the value; this is another key, or the value was changed"
             )
             raise self._unreadable(expected) from error
 

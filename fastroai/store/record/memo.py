@@ -229,7 +229,7 @@ class Memo:
 
     @property
     def inputs(self) -> dict[str, JsonValue]:
-        """The inputs of the run, with those that were given anew when it was resumed."""
+        """The inputs of the run, with those that were replaced when it was resumed."""
         inputs = dict(self.opened.inputs)
         for _, resumed in self.resumptions:
             inputs.update(resumed.inputs)

@@ -29,8 +29,8 @@ _OTHER: Final = "give the codec, with the keys, that the run was stored with"
 class PayloadCodec(Protocol):
     """Encodes values, texts and names of users for the store, and decodes them again.
 
-    `EncryptingCodec` is one. Payloads are JSON text. A codec that redacts may decode to other values than
-    it encoded. Only the names by which a run finds its own record, such as those of `ctx.once`, must come
+    `EncryptingCodec` is one. Payloads are JSON text. A codec that redacts may return other values from
+    `decode`. Only names by which a run finds its own record, such as the names of `ctx.once`, must come
     back unchanged. Both methods are called on the event loop, so they must not block.
     """
 
@@ -106,7 +106,7 @@ def seal_name(name: str, codec: PayloadCodec | None) -> str:
     """
     sealed = _sealed_text(name, codec)
     if unseal_name(sealed, codec) != name:
-        reason = f"decode gives back something else for the name {name!r}, so it would not be found again"
+        reason = f"decode does not return the name {name!r} that encode got, so its record would be lost"
         raise RunStoreUnavailable(repr(codec), reason, _MEND)
     return sealed
 

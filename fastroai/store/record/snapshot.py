@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class RunSnapshot:
     """How far a run is, in any process: `await pipeline.get_state(run_id)`.
 
-    Values are as they are on record: JSON.
+    Values are JSON, as they are stored.
     """
 
     status: RunState
@@ -40,17 +40,17 @@ class RunSnapshot:
 
     @property
     def inputs(self) -> Mapping[str, Any]:
-        """The inputs, with those that were replaced on resume."""
+        """The inputs, including the values that `resume` has replaced."""
         return self.trace.inputs
 
     @property
     def outputs(self) -> Mapping[str, Any]:
-        """The latest output of each step or node that has given one, by id."""
+        """The latest output of each step or node that has one, by id."""
         return self.trace.outputs
 
     @property
     def running(self) -> tuple[str, ...]:
-        """Ids of the steps or nodes that have started and not ended. An interrupted run starts them anew."""
+        """Ids of the steps or nodes that have started and not ended. An interrupted run starts them again."""
         return tuple(
             dict.fromkeys(one.step for one in self.trace.steps if one.depth == 0 and one.status == "running")
         )
@@ -62,10 +62,10 @@ class RunSnapshot:
 
     @property
     def waits_until(self) -> datetime | None:
-        """Time from which `wake` takes a paused run up: the first end of its `waits`; `None` without one."""
+        """When `wake` may resume a paused run: the earliest end of its `waits`; `None` if there is none."""
         return first_until(self.waits)
 
     @property
     def finish(self) -> RunFinished | None:
-        """How the run ended or why it paused; `None` while it goes on, and if its process died."""
+        """How the run ended or why it paused; `None` while it runs, and if its process died."""
         return self.trace.ended

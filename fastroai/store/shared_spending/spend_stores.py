@@ -77,7 +77,7 @@ class RedisSpendStore(KeyedSpendStore):
 class PostgresSpendStore(KeyedSpendStore):
     """A `SpendStore` in PostgreSQL 12 or later, for the processes of many machines.
 
-    Its tables and functions are in a schema of their own, made on first use. The user of the database needs
+    It creates its own schema on first use. The user of the database needs
     the right to create that schema, or to use an existing one. A connection pooler in between must pool
     sessions, not statements.
     """
@@ -101,7 +101,7 @@ class PostgresSpendStore(KeyedSpendStore):
 def open_spend_store(store: RunStoreLike) -> SpendStore:
     """Make the store of spend limits in any store of runs, or at a path (`spend.db`) or URL.
 
-    Everything else: see `open_run_store`.
+    For places, see `open_run_store`.
 
     Raises:
         ConfigurationError: it is neither a store of runs nor the place of one.

@@ -91,7 +91,7 @@ def request_bound(
 
     Most native tools, `extra_body`, beta headers and unusual settings have no bound: their bill can exceed
     any count of tokens. If the input has more than text and images in the body, the model's context window
-    bounds it, if that is known. `prepare_bound` makes the bound tight.
+    bounds it, if that is known. `prepare_bound` makes the bound lower.
     """
     asked = AskedRequest(calculator, model, messages, settings, parameters)
     return asked.bound(added_input=added_input, besides=besides, most_counted=most_counted)
@@ -103,7 +103,7 @@ async def prepare_bound(
     messages: Sequence[ModelMessage],
     parameters: ModelRequestParameters,
 ) -> None:
-    """Do in a thread, beforehand, the work that would block the event loop in `request_bound`.
+    """Prepare `request_bound` in a thread, so that it does not block the event loop.
 
     Loads the tokenizer of the model, tokenizes long texts, and reads PDFs. Without this call, bounds hold as
     well, but are larger: texts count as bytes (all of them before the tokenizer is loaded, then the long ones
@@ -337,7 +337,7 @@ def _why(
             "or ask for another tier"
         )
     elif prices is None:
-        reasons.append("something besides tokens is billed, or a price is unknown, such as that of a region")
+        reasons.append("more than tokens is billed, or a price is unknown (of a region, for example)")
     if counted.why is not None:
         size = "which is not known" if host.window is None else f"of {host.window:,} tokens"
         reasons.append(f"{counted.why}, so its input counts as a whole context window, {size}")

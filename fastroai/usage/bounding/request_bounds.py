@@ -10,7 +10,7 @@ from fastroai.usage.prices.flat_prices import FlatPrices
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestBound:
-    """The most tokens and money that one request can use; `None` where nothing bounds them."""
+    """The most tokens and money that one request can use; `None` if there is no upper limit."""
 
     input_tokens: int | None
     output_tokens: int | None
@@ -37,7 +37,7 @@ class RequestBound:
     def lowered(self, *, usd: Decimal | None, tokens: int | None) -> RequestBound | None:
         """Return this bound with the longest answer that fits: at most `usd` of cost, and `tokens` in all.
 
-        A limit of `None` limits nothing. The `output_tokens` of the result are the `max_tokens` to send. If
+        `None` means no limit. The `output_tokens` of the result are the `max_tokens` to send. If
         this bound fits already, it is returned itself, and no `max_tokens` needs to be sent. The result is
         `None` if no answer fits: the input alone is too much, the answer would be shorter than the provider
         accepts, or the length of the answer cannot be limited.

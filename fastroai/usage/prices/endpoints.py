@@ -34,7 +34,7 @@ COST_HEADERS: Final = tuple(bill.name for bill in BILLING_HEADERS)
 
 @dataclass(frozen=True, kw_only=True)
 class Endpoint:
-    """A gateway, a proxy or a server of your own, as `CostCalculator(endpoints={url: Endpoint(…)})` takes it.
+    """A gateway, a proxy or your own server, for `CostCalculator(endpoints={url: Endpoint(…)})`.
 
         gateway = Endpoint(like="openai", service_tier="default")
         calculator = CostCalculator(endpoints={"http://litellm.internal": gateway})

@@ -46,7 +46,7 @@ class PriceTier(PricesPerMtok, total=False):
 
 
 class PricingOverride(PricesPerMtok, total=False):
-    """Prices of one model. Without `input_per_mtok` and `output_per_mtok`, those of the price list hold."""
+    """Prices of one model. Without `input_per_mtok` and `output_per_mtok`, list prices apply."""
 
     tiers: Sequence[PriceTier]
     """Prices that depend on the size of the input."""

@@ -66,7 +66,7 @@ class UnpricedModelWarning(UserWarning):
 
 @other_names(attributes={"format_cost": "fastroai.format_cost(cost)"})
 class CostCalculator:
-    """Prices requests by the overrides of this calculator, else by the list prices of genai-prices.
+    """Prices requests: by the overrides of this calculator, or by the list prices of genai-prices.
 
         prices = {"gpt-4o": {"input_per_mtok": 2.0, "output_per_mtok": 8.0}}
         calculator = CostCalculator(pricing_overrides=prices)
@@ -229,7 +229,7 @@ class CostCalculator:
         if isinstance(measured, ModelResponse):
             cost = self.cost_of(measured, model=model, provider=provider)
         elif not model:
-            raise ConfigurationError("model", model, "the model that this usage is of")
+            raise ConfigurationError("model", model, "the model that reported the usage")
         else:
             cost = self.cost_of_usage(
                 measured, model=model, provider=provider, provider_url=provider_url, timestamp=timestamp
@@ -267,8 +267,9 @@ class CostCalculator:
             model: The model that was asked, so that overrides for its name count. The list price of an asked
                 model is never used for an answer of another one.
             provider: The provider that was asked.
-            stated_usd: The bill that the provider or a gateway states, in US dollars. It wins over prices.
-            conditions: Conditions of service that the response does not tell, such as `{"speed": "fast"}`.
+            stated_usd: The bill that the provider or a gateway states, in US dollars. It takes precedence
+                over prices.
+            conditions: Conditions of service that are not in the response, such as `{"speed": "fast"}`.
         """
         priced = self._priced(response, model, provider, conditions)
         return priced if stated_usd is None else priced.billed(stated_usd)
@@ -410,10 +411,10 @@ class CostCalculator:
         input_tokens: int | None = None,
         conditions: PriceConditions = ANY_PRICE,
     ) -> FlatPrices | None:
-        """Return prices that no token of a request to a model exceeds; `None` if that cannot be told.
+        """Return upper limits for the prices of the tokens of a request to a model; `None` if there are none.
 
-        Where prices rise with the size of the input, only the prices that `input_tokens` can reach count. Of
-        service tiers and cache writes, only those count that the `conditions` leave.
+        If prices rise with the size of the input, only prices that `input_tokens` can reach count. If
+        `conditions` exclude a service tier or cache writes, their prices do not count.
         """
         provider, model = provider_and_name(model, provider)
         pricings = self._pricings(model, provider, provider_url)
@@ -435,7 +436,7 @@ class CostCalculator:
     def lower_prices(
         self, model: str, provider: str | None = None, provider_url: str | None = None
     ) -> FlatPrices | None:
-        """Return prices below which no token of a request to a model is billed; `None` if none is known."""
+        """Return lower limits for the token prices of a request to a model; `None` if none is known."""
         provider, model = provider_and_name(model, provider)
         pricings = self._pricings(model, provider, provider_url)
         listed: FlatPrices | None = None

@@ -35,8 +35,8 @@ class UsageReport:
         print(report)
         report.by_model["openai:gpt-5-mini"].cost_usd
 
-    In each group the most expensive row is the first, bounds included. The rows of each group but `by_tool`
-    and `by_tag` sum exactly to `total`, since every request is in one of them.
+    In each group the most expensive row comes first, bounds included. The rows of each group, except
+    `by_tool` and `by_tag`, add up exactly to `total`, because each request is in one of them.
     """
 
     total: UsageRow
@@ -90,7 +90,7 @@ class UsageReport:
 
     @property
     def cost_usd(self) -> Decimal:
-        """Exact known cost, in US dollars: that of `total`."""
+        """Exact known cost of `total`, in US dollars."""
         return self.total.cost_usd
 
     @property

@@ -38,7 +38,7 @@ def default_spend_store() -> MemorySpendStore:
 class MemorySpendStore(RuledSpendStore):
     """A `SpendStore` for the runs of one process, in any of its threads and event loops.
 
-    Its counts are gone when the process ends. A forked process goes on with a count of its own.
+    Its counts are lost when the process ends. A forked process counts separately.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class MemorySpendStore(RuledSpendStore):
         self._swept_at: float | None = None
 
     def clear(self) -> None:
-        """Forget everything that was spent and reserved, as between two tests."""
+        """Forget everything that was spent and reserved, for example between two tests."""
         with _gate, self._lock:
             self._accounts.clear()
 

@@ -76,8 +76,8 @@ class SpendBook:
             key: The key that the limit counts by, as `list` shows it.
             usd: The new limit in US dollars; `None` for the amount in code.
             window: The kind of window that the limit has.
-            by: The person who changes it, who is kept on record.
-            reason: The reason, which is kept on record.
+            by: The person who changes it; stored with the change.
+            reason: The reason; stored with the change.
 
         Returns:
             The open window, with the adjustment as the last of its `adjustments`.

@@ -167,7 +167,7 @@ class SpendLimit:
 
     @property
     def microcents(self) -> int | None:
-        """The limit in microcents, rounded once, half to even; `None` if a function says it."""
+        """The limit in microcents, rounded once, half to even; `None` if a function returns it."""
         return None if callable(self.usd) else usd_to_microcents(self.usd)
 
     async def amount_for(self, key: str, tenant: str | None = None) -> Decimal:
@@ -200,7 +200,7 @@ class SpendLimit:
         return amount
 
     def last_amount_for(self, key: str, tenant: str | None = None) -> Decimal | None:
-        """Return the limit of an account, as the function `usd` said last; `None` if it was not asked yet."""
+        """Return the limit that the function `usd` returned last; `None` if it has not been called."""
         if not callable(self.usd):
             return self.usd
         known = self._said.get((key, tenant))
@@ -231,7 +231,7 @@ class SpendLimit:
         except Exception as error:
             raise ConfigurationError("key", name, f"{KEY_EXPECTED}; the function raised {error!r}") from error
         if not is_key(key):
-            raise ConfigurationError("key", name, f"{KEY_EXPECTED}; the function gave {key!r}")
+            raise ConfigurationError("key", name, f"{KEY_EXPECTED}; the function returned {key!r}")
         return key
 
     async def status(self, deps: object = None, *, tenant: str | None = None) -> SpendStatus:
@@ -285,7 +285,7 @@ def _static_key(key: object) -> object:
     if inspect.iscoroutinefunction(key):
         raise ConfigurationError("key", key.__qualname__, f"{KEY_EXPECTED}, or a function that is not async")
     if not callable(key) and not is_key(key):
-        raise ConfigurationError("key", key, f"{KEY_EXPECTED}, or a function of deps that gives one")
+        raise ConfigurationError("key", key, f"{KEY_EXPECTED}, or a function of deps that returns one")
     return key
 
 

@@ -169,16 +169,17 @@ class SpendStore(Protocol):
 
     Windows are those of the calendar in UTC, by the store's own clock. Spending counts in the window that the
     clock shows. If the clock is set back into a window that the store still knows, the window counts again,
-    together with all later ones. If it is set back further, the window that was left goes on, until the clock
-    comes to the end of the one that it shows. A store knows the windows of an account that ended less than
+    together with all later ones. If it is set back further, the window that was left continues until the
+    clock reaches the end of the one that it shows. A store knows the windows of an account that ended less
+    than
     `SpendClaim.keep` ago, and in any case the latest four.
 
     A limit that was set by hand applies in its window, instead of the limits of all claims.
 
     Claims of one account are granted in the order in which they came: while one waits in line, no later one
-    overtakes it. A claim whose lease ends is given up. If it was in line or never marked as sent, it is
-    dropped; else its full amount counts as spent, until `settle` corrects it. A clock that is set back does
-    not make a lease longer.
+    overtakes it. A claim ends with its lease. If it was in line or never marked as sent, it is
+    dropped; otherwise its full amount counts as spent, until `settle` corrects it. A clock that is set back
+    does not make a lease longer.
 
     Raises:
         SpendStoreUnavailable: from every operation, if the store cannot be reached or does not answer.
@@ -201,7 +202,7 @@ class SpendStore(Protocol):
         ...
 
     async def mark_sent(self, claim: SpendClaim) -> bool:
-        """Note that the request is sent now. Return `False` if its claim was given up: then do not send."""
+        """Note that a request is about to be sent. On `False`, do not send it: its claim is released."""
         ...
 
     async def settle(self, claim: SpendClaim, cost_usd: Decimal) -> SpendBalance:

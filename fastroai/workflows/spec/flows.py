@@ -103,7 +103,7 @@ def _check_routes(
         if target not in parts:
             problems.unknown("step", target, at, parts)
         elif target == part.id:
-            message = f"{key} leads from {cut(part.id)!r} to itself, without end; expected another step"
+            message = f"{key} leads from {cut(part.id)!r} to itself, an endless loop; expected another step"
             problems.add(message, at)
         elif key == "on_revise" and rank.get(target, -1) > rank.get(part.id, len(rank)):
             message = f"on_revise leads from {cut(part.id)!r} to {cut(target)!r}, which comes after it; "

@@ -80,7 +80,7 @@ def _spec(part: SpecPart, text: str, problems: Problems) -> WorkflowSpec | None:
     problems.choice(("version",), part.version, VERSIONS)
     if part.version == "0.1":
         for way in new_keys(part):
-            message = f'{way[-1]} is not in version "0.1" like this; say version: "0.2"'
+            message = f'version "0.1" does not have {way[-1]} in this form; set version: "0.2"'
             problems.add(message, way, of_key=True)
     if not part.flows:
         problems.add("flows is empty; expected a flow", ("flows",))

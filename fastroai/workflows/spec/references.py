@@ -67,7 +67,7 @@ class Sources:
             problems.add(message, way, name=step, allowed=self.outputs, offset=offset)
             return None
         if step in self.gates:
-            message = f"{text}: step {cut(step)!r} is a gate, which has no output; to come after it, name it "
+            message = f"{text}: step {cut(step)!r} is a gate, which has no output; to run after it, name it "
             problems.add(f"{message}in depends_on", way, offset=offset)
             return None
         return field_at(self.outputs[step], path, "field", way, problems, text, offset)
@@ -118,7 +118,9 @@ def _check_literal(value: JsonValue, way: Way, problems: Problems) -> None:
     for inner, text in _texts(value, way):
         if _NESTED.match(text):
             where = shown(inner[len(way) - 1 :])
-            message = f"{where} is a reference inside of a literal; a reference is the whole of an input"
+            message = (
+                f"{where} is a reference inside a value; a reference must be the whole value of an input"
+            )
             problems.add(message, inner)
 
 

@@ -92,7 +92,7 @@ def compile_speckit(folder: Path, flow: str = "tasks") -> SpeckitSpec:
     for file in files:
         task = _task(file)
         if task.id in tasks:
-            expected = f"a name of another id than {task.id!r}, which {sources[task.id]!r} has"
+            expected = f"a different id; {sources[task.id]!r} has {task.id!r} already"
             raise ConfigurationError("task file", file.name, expected)
         tasks[task.id], sources[task.id] = task, file.name
     in_order = tuple(tasks.values())

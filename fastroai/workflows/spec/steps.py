@@ -197,7 +197,7 @@ class StepReader:
         modes = [mode for mode in _MODES if getattr(part, mode) is not None]
         if len(modes) != 1:
             named = " and ".join(modes) or "none of them"
-            message = f"step {cut(part.id)!r} is exactly one of function, intent or flow; it has {named}"
+            message = f"step {cut(part.id)!r} needs exactly one of function, intent and flow; it has {named}"
             self._problems.add(message, (*way, modes[1] if modes else "id"), of_key=bool(modes))
             return None
         if part.flow is not None:
@@ -284,7 +284,7 @@ class StepReader:
         for name, value in inputs.items():
             at: Way = (*way, "inputs", name)
             if name not in taken:
-                message = f"input {cut(name)!r} is not taken; {part.function or part.flow} takes "
+                message = f"there is no input {cut(name)!r}; {part.function or part.flow} takes "
                 self._problems.add(f"{message}{listed(taken)}.", at, of_key=True, name=name, allowed=taken)
             elif name not in sources:
                 if not isinstance(value, Reference) and not fits(value, taken[name]):

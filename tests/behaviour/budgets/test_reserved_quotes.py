@@ -112,9 +112,9 @@ async def test_a_budget_for_five_runs_admits_five_and_pays_nothing_for_the_other
         assert (refusal.scope_path, refusal.requested_microcents, refusal.limit) == (("day",), RUN, 5 * RUN)
         assert refusal.committed + refusal.reserved == 5 * RUN
     assert str(refusals[0]) == (
-        "budget of 'day' has too little left: $0 of $0.001 is spent, $0.001 reserved, so $0 is left. "
-        "The run could cost $0.0002 by its quote, so it was not begun. "
-        "Try again when those that have reserved it have ended, or raise the budget"
+        "budget of 'day' has too little left: $0.00 of $0.001 is spent, $0.001 reserved, so $0.00 is left. "
+        "By its quote, the run could cost $0.0002, so it was not started. "
+        "Try again when the runs that reserved it have ended, or raise the budget"
     )
     assert [event.error for event in events if isinstance(event, BudgetRefused)] == refusals
 
@@ -202,8 +202,8 @@ async def test_a_refusal_says_whether_the_end_of_other_runs_or_of_the_day_makes_
     _, while_it_runs = await asyncio.gather(*both, return_exceptions=True)
     assert isinstance(while_it_runs, SpendLimitExceeded)
     assert (while_it_runs.committed, while_it_runs.reserved) == (0, RUN)
-    assert "not begun. Try again when those that have reserved it have ended, or raise" in str(while_it_runs)
-    with pytest.raises(SpendLimitExceeded, match="not begun. Wait until .* UTC, or raise") as stopped:
+    assert "not started. Try again when the runs that reserved it have ended, or raise" in str(while_it_runs)
+    with pytest.raises(SpendLimitExceeded, match="not started. Wait until .* UTC, or raise") as stopped:
         await pipeline.execute(reserve="quote")
     assert (stopped.value.committed, stopped.value.reserved) == (RUN, 0)
 
@@ -242,7 +242,7 @@ async def test_a_run_whose_cost_nothing_bounds_cannot_reserve_it(model_server: M
     unpriced = Pipeline("unpriced", {"ask": other.as_step(lambda ctx: "?")})
     graph: Graph[Any, Any, Any] = Graph("loop", nodes={"anything": anything}, entry="anything")
     for run, reason in (
-        (code, "Nothing bounds what 'code' costs: step 'anything': "),
+        (code, "'code' has none: step 'anything': "),
         (unpriced, "no price is known"),
         (graph, "a graph, whose nodes run as often as its edges say"),
     ):
@@ -452,7 +452,7 @@ async def test_routers_and_graphs_reserve_their_quotes_too() -> None:
         await graph.execute(reserve="quote")
         assert left(scope) == PRICE
         for refused in (router, graph):
-            with pytest.raises(CostBudgetExceeded, match="by its quote"):
+            with pytest.raises(CostBudgetExceeded, match="By its quote"):
                 await refused.execute(reserve="quote")
     assert scope.usage.cost_microcents == RUN + PRICE
 
@@ -464,7 +464,7 @@ async def test_streams_reserve_too_and_sync_calls() -> None:
             async for _ in stream:
                 pass
         assert stream.result.ok
-        with pytest.raises(CostBudgetExceeded, match="by its quote"):
+        with pytest.raises(CostBudgetExceeded, match="By its quote"):
             async with pipeline.stream(reserve="quote") as stream:
                 async for _ in stream:
                     pass

@@ -548,7 +548,7 @@ async def test_what_is_no_open_question_takes_no_answer(store: Any) -> None:
         await Inbox(store).answer("unknown:123", True)
     with pytest.raises(ConfigurationError, match="the id of a question"):
         await Inbox(store).answer("r", True)
-    with pytest.raises(QuestionClosed, match="it is not one of run 'r'"):
+    with pytest.raises(QuestionClosed, match="run 'r' has not asked it"):
         await desk(asks()).resume("r", store=store, answers={"s:1": True})
     with pytest.raises(ConfigurationError, match="a mapping of question ids"):
         await desk(asks()).resume("r", store=store, answers=[True])  # type: ignore[arg-type]
@@ -816,7 +816,7 @@ async def test_a_run_that_nobody_keeps_cannot_wait() -> None:
     ("options", "words"),
     [
         ({"timeout": -1}, "timeout"),
-        ({"on_timeout": True}, "a timeout= beside it"),
+        ({"on_timeout": True}, "timeout= too"),
         ({"options": []}, "a list of the answers"),
         ({"options": "yes"}, "a list of the answers"),
         ({"to": 3}, "text"),

@@ -446,7 +446,7 @@ async def test_a_run_that_nobody_keeps_receives_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [({"timeout": -1}, "timeout of ctx.receive"), ({"on_timeout": 3}, "a timeout= beside it")],
+    [({"timeout": -1}, "timeout of ctx.receive"), ({"on_timeout": 3}, "timeout= too")],
 )
 async def test_what_cannot_be_meant_is_refused(memory: Any, options: dict[str, Any], words: str) -> None:
     with pytest.raises(StepExecutionError, match=words):

@@ -622,7 +622,7 @@ async def test_a_run_that_reserves_its_quote_does_not_begin_and_does_not_wait(wo
         config=PipelineConfig(budget=[world.limit("0.001")]),
     )
     await world.spend(1_000)
-    with pytest.raises(SpendLimitExceeded, match="it was not begun") as caught:
+    with pytest.raises(SpendLimitExceeded, match="it was not started") as caught:
         await door.execute(run_id="r", store=world.runs, reserve="quote")
     assert caught.value.resets_at == MIDNIGHT
 

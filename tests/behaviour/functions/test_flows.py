@@ -599,7 +599,7 @@ async def test_a_flow_reserves_its_budget_as_its_quote(server: ModelServer) -> N
     async with budget_scope(Budget(usd="0.009")) as scope:
         for begin in (triage.run("one", reserve="quote"), around("two")):
             with pytest.raises(
-                CostBudgetExceeded, match=r"could cost \$0.01 by its quote, so it was not begun"
+                CostBudgetExceeded, match=r"By its quote, the run could cost \$0.01, so it was not started"
             ):
                 await begin
         assert scope.remaining.usd == Decimal("0.009")

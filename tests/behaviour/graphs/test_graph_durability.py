@@ -386,7 +386,7 @@ async def test_an_answer_of_the_declared_type_is_given_once(counted: Counted, st
         ({"input": {"approved": "perhaps"}}, "an answer that fits the question of node 'ask': approved"),
         ({"input": None}, "an answer that fits the question of node 'ask'"),
         ({"input": {"approved": True}, "node": "aks"}, "Did you mean 'ask'"),
-        ({"node": "ask"}, r"input= \(the answer\) beside it"),
+        ({"node": "ask"}, r"input= \(the answer\) too"),
         ({}, "the answer that node 'ask' of run 'r' waits for"),
     ],
 )

@@ -152,5 +152,5 @@ def test_words_are_in_yaml_and_functions_are_not() -> None:
     assert "reducers: {notes: append}" in graph.to_yaml()
     again = Graph.from_yaml(graph.to_yaml(), nodes=graph.nodes)
     assert again.definition == graph.definition
-    with pytest.raises(Exception, match="reducers=.*words, which are all that YAML can say"):
+    with pytest.raises(Exception, match="reducers=.*built-in reducers, by name, for YAML"):
         fan_out({}, reducers={"notes": max}).to_yaml()

@@ -308,7 +308,7 @@ async def edge_without_condition() -> None:
 async def condition_expr() -> None:
     refused(Edge, condition_expr='when="conditional", condition="…"')
     for whole, told in (("output", "Fields of the output"), ("memory", "Keys of memory")):
-        says = f"{told} are names by themselves: `score`, not `{whole}.score`"
+        says = f"{told} need no prefix: `score`, not `{whole}.score`"
         with pytest.raises(GraphValidationError, match=says):
             graded(Edge("grade", "publish", when="conditional", condition=f"{whole}.score > 0.8"))
     graph = graded(

@@ -410,7 +410,7 @@ async def test_a_wrapper_of_the_users_own_may_send_any_number_of_requests() -> N
         ),
         (
             {"model": OpenAIResponsesModel("gpt-4o-search-preview", provider=OPENAI)},
-            "gpt-4o-search-preview: something besides tokens is billed",
+            "gpt-4o-search-preview: more than tokens is billed",
         ),
         (
             {"capabilities": [NativeTool(WebSearchTool())]},
@@ -528,7 +528,7 @@ async def test_a_model_without_a_price_costs_nothing_at_least() -> None:
         "no price is known for unheard-of; CostCalculator(pricing_overrides=...) adds one",
     )
     assert quote.expected_reasons == (
-        "taken as nothing: no price is known for unheard-of; CostCalculator(pricing_overrides=...) adds one",
+        "counted as $0.00: no price is known for unheard-of; CostCalculator(pricing_overrides=...) adds one",
     )
 
 

@@ -48,8 +48,7 @@ def test_a_model_names_our_extra(
     with pytest.raises(MissingExtraError) as caught:
         build_model(reference)
     assert str(caught.value) == (
-        f"'{reference}' needs the packages of its provider, which the extra '{extra}' brings: "
-        f"pip install 'fastroai-runs[{extra}]'"
+        f"'{reference}' needs the packages of its provider: pip install 'fastroai-runs[{extra}]'"
     )
     assert "pydantic-ai-slim" in str(caught.value.__cause__)
 

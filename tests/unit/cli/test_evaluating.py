@@ -108,7 +108,7 @@ def test_a_baseline_is_not_written_by_an_evaluation_that_fails() -> None:
         (
             {1: 1, 2: 2},
             {"variant": "then"},
-            "no results of 'now', which the comparison does not have",
+            "results of the compared variants only; the comparison has no 'now'",
         ),
     ],
 )

@@ -181,8 +181,8 @@ def test_nobody_else_can_resolve_a_gate(gate: str) -> None:
     done = fastroai("gate", "approve", gate, "--resolved-by", "nobody")
     assert done.exit_code != 0
     assert (
-        "resolved_by is 'nobody'; it takes one of the kinds, not a name. Possible: human, agent, system."
-        in done.stderr
+        "resolved_by is 'nobody'; expected the kind of the one who decided, not a name. "
+        "Possible: human, agent, system." in done.stderr
     )
 
 

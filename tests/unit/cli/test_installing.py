@@ -146,7 +146,7 @@ def test_several_clients_are_set_up_at_once_and_share_a_record(project: Path) ->
 def test_clients_are_found_by_their_folders(project: Path) -> None:
     done = mcp("install", "--dry-run")
     assert done.exit_code == 2
-    assert "none was found here. There are claude-code, cursor, codex, vscode, gemini-cli" in done.stderr
+    assert "none was found here: claude-code, cursor, codex, vscode, gemini-cli" in done.stderr
     (project / ".vscode").mkdir()
     (project.parent / "home" / ".codex").mkdir()
     assert [one["client"] for one in json.loads(mcp("install", "--dry-run", "--json").stdout)] == [

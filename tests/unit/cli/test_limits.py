@@ -74,8 +74,8 @@ def test_windows_that_are_over_are_told_on_demand(store: str) -> None:
     assert [(row["is_open"], row["spent_usd"]) for row in rows] == [(True, "2.25"), (False, "8.5")]
     lines = shown("limits", "--store", store, "--closed", "--window", "day").splitlines()
     assert [line.split()[:7] for line in lines[1:]] == [
-        ["tenant:acme", "day", "open", "$10", "$2.25", "$0", "$7.75"],
-        ["tenant:acme", "day", "closed", "$10", "$8.5", "$0", "$1.5"],
+        ["tenant:acme", "day", "open", "$10.00", "$2.25", "$0.00", "$7.75"],
+        ["tenant:acme", "day", "closed", "$10.00", "$8.50", "$0.00", "$1.50"],
     ]
 
 
@@ -92,11 +92,11 @@ def test_csv_has_a_line_for_each_window_and_no_formulas(store: str) -> None:
 
 def test_a_limit_is_raised_lowered_and_given_back_and_that_is_on_record(store: str) -> None:
     of = ("tenant:acme", "--store", store)
-    assert "limit of tenant:acme (day): $10 -> $50\n$47.75 is left until " in shown(
+    assert "limit of tenant:acme (day): $10.00 -> $50.00\n$47.75 is left until " in shown(
         "set", *of[:1], "50", *of[1:], *WHY
     )
     lowered = shown("set", *of[:1], "2", *of[1:], *WHY)
-    assert "$50 -> $2\n$2.25 is spent and $0 reserved: no request is admitted until " in lowered
+    assert "$50.00 -> $2.00\n$2.25 is spent and $0.00 reserved: no request is admitted until " in lowered
     back = json.loads(shown("set", *of[:1], "default", *of[1:], *WHY, "--json"))
     assert (back["limit_usd"], back["remaining_usd"]) == ("10", "7.75")
     made = json.loads(shown("adjustments", "--store", store, "--json"))
@@ -112,9 +112,18 @@ def test_a_limit_is_raised_lowered_and_given_back_and_that_is_on_record(store: s
 
 def test_spending_is_reset_by_the_user_of_the_machine(store: str) -> None:
     told = shown("reset", "tenant:acme", "--store", store, "--reason", "a bug")
-    assert told.startswith("spending of tenant:acme (day): $2.25 -> $0\n$10 is left")
+    assert told.startswith("spending of tenant:acme (day): $2.25 -> $0.00\n$10.00 is left")
     [line] = shown("adjustments", "--store", store, "--key", "tenant:acme").splitlines()[1:]
-    assert line.split()[2:] == ["tenant:acme", "day", "spent", "$2.25", "$0", getpass.getuser(), "a", "bug"]
+    assert line.split()[2:] == [
+        "tenant:acme",
+        "day",
+        "spent",
+        "$2.25",
+        "$0.00",
+        getpass.getuser(),
+        "a",
+        "bug",
+    ]
     assert shown("adjustments", "--store", store, "--key", "=cmd") == "nothing was changed by hand\n"
 
 

@@ -50,7 +50,7 @@ def test_a_missing_sdk_is_told_with_its_extra(folder: Path, monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "mcp.server.mcpserver", None)
     done = mcp()
     assert done.exit_code == 2
-    assert "the MCP server needs mcp, version 2, which the extra 'mcp' brings" in done.stderr
+    assert "the MCP server needs mcp, version 2: " in done.stderr
     assert not (folder / "flows.db").exists()
 
 

@@ -89,7 +89,7 @@ def test_the_table_says_where_a_name_or_a_cost_is_not_known(store: str) -> None:
     assert [(line[0], line[-1]) for line in lines[1:]] == [
         ("(none)", "unknown"),
         ("acme", "$0.003"),
-        ("globex", "$0.5"),
+        ("globex", "$0.50"),
     ]
     assert shown("--store", store, "--since", "1s") == "nothing was spent\n"
 

@@ -80,7 +80,7 @@ def test_a_run_waits_at_a_gate_and_goes_on_when_it_is_run_again_with_its_id() ->
     assert run("review", "answer", question["id"], "approve", "--store", "runs.db").exit_code == 0
     again = run_spec("--input", "text=a b", "--input", "least=2", "--run-id", "r")
     assert again.exit_code == 0
-    assert again.stdout == 'run r: complete, $0. the workflow is complete\n{"words": 2}\n'
+    assert again.stdout == 'run r: complete, $0.00. the workflow is complete\n{"words": 2}\n'
 
 
 def test_the_commands_that_a_waiting_run_suggests_answer_its_gate_and_go_on(folder: Path) -> None:
@@ -94,7 +94,7 @@ def test_the_commands_that_a_waiting_run_suggests_answer_its_gate_and_go_on(fold
     assert run(*shlex.split(asked.partition(": fastroai ")[2])).exit_code == 0
     again = run(*shlex.split(onwards.partition(": fastroai ")[2]))
     assert again.exit_code == 0
-    assert again.stdout.endswith('complete, $0. the workflow is complete\n{"words": 2}\n')
+    assert again.stdout.endswith('complete, $0.00. the workflow is complete\n{"words": 2}\n')
 
 
 def test_a_question_of_a_function_is_answered_by_the_command_that_is_suggested(folder: Path) -> None:
@@ -146,7 +146,7 @@ def test_the_password_of_a_store_is_not_shown(redis_url: str, form: str) -> None
 def test_a_run_that_fails_its_checks_exits_with_1_and_says_why() -> None:
     failed = run_spec("--input", "text=a b", "--input", "least=3", "--run-id", "r")
     assert failed.exit_code == 1
-    assert "run r: failed, $0." in failed.stdout
+    assert "run r: failed, $0.00." in failed.stdout
     assert "result.words (2) >= input.least (3) is false" in failed.stdout
 
 
@@ -190,7 +190,7 @@ def test_a_run_that_goes_on_has_its_inputs_on_record() -> None:
     assert run("review", "answer", question["id"], "approve", "--store", "runs.db").exit_code == 0
     again = run_spec("--run-id", "r")
     assert again.exit_code == 0
-    assert again.stdout == 'run r: complete, $0. the workflow is complete\n{"words": 2}\n'
+    assert again.stdout == 'run r: complete, $0.00. the workflow is complete\n{"words": 2}\n'
     assert run_spec("--run-id", "r").stdout == again.stdout
 
 

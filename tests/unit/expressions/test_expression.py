@@ -76,7 +76,7 @@ def test_a_missing_key_that_is_not_evaluated_is_not_missing() -> None:
 
 def test_evaluating_a_missing_key_raises_with_its_path() -> None:
     with pytest.raises(
-        ExpressionError, match=r"order\.weight is missing; ask with has\(order\.weight\)"
+        ExpressionError, match=r"order\.weight is missing; check has\(order\.weight\) first"
     ) as caught:
         Expression("order.weight * 2").evaluate(ORDER)
     assert caught.value.missing == "order.weight"

@@ -230,7 +230,7 @@ def test_a_visible_input_stays_in_its_line(attack: str) -> None:
         (
             "Answer {tone}.",
             "",
-            ["intent names the input {tone}; leave it out: inputs are added by themselves"],
+            ["intent names the input {tone}; leave it out: inputs are added automatically"],
         ),
         (
             "Answer.",
@@ -243,7 +243,7 @@ def test_a_visible_input_stays_in_its_line(attack: str) -> None:
         (
             "Answer {ticket.id}.",
             "",
-            ["intent names the input {ticket.id}; leave it out: inputs are added by themselves"],
+            ["intent names the input {ticket.id}; leave it out: inputs are added automatically"],
         ),
         ("Answer with JSON like {text: ...} and {tones} for the ticket.", "tone", []),
         ("  ", "", ["intent='  ': expected a text that says what the function does"]),
@@ -252,11 +252,11 @@ def test_a_visible_input_stays_in_its_line(attack: str) -> None:
             5,
             ["intent=None: expected a text that says what the function does", "context=5: expected a text"],
         ),
-        ("Answer.", ["One.", 5], ["context=['One.', 5]: expected a text in each place"]),
+        ("Answer.", ["One.", 5], ["context=['One.', 5]: expected a text, or a list of texts"]),
         (
             "Answer.",
             ("One.", "Two {ticket.id}."),
-            ["context names the input {ticket.id}; leave it out: inputs are added by themselves"],
+            ["context names the input {ticket.id}; leave it out: inputs are added automatically"],
         ),
     ],
 )

@@ -78,7 +78,7 @@ class Nested(BaseModel):
 
 
 ANYTHING = (
-    "it accepts anything (Any, object, or a list or dict that does not say of what); name a type, or "
+    "it accepts anything (Any, object, or a list or dict without element types); name a type, or "
     "pydantic.JsonValue for any JSON"
 )
 

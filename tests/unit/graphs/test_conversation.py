@@ -27,7 +27,7 @@ def test_the_two_words_are_short_forms() -> None:
         ({"compact_above": 0}, "compact_above=0"),
         ({"keep_phases": 0}, "keep_phases=0"),
         ({"mode": "isolated", "compact_above": 5}, "no value with 'isolated'"),
-        ({"summarizer": FastroAgent(TestModel())}, "compact_above= beside it"),
+        ({"summarizer": FastroAgent(TestModel())}, "compact_above= too"),
         ({"summarizer": Agent(TestModel()), "compact_above": 5}, "FastroAgent"),
     ],
 )

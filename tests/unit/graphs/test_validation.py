@@ -510,7 +510,7 @@ def test_a_node_has_not_the_name_of_a_branch_of_what_is_sent() -> None:
     told = problem(
         dict.fromkeys(["a", "b", "b[0]", "b[x]"], work), [sends(), Edge("b", "b[0]"), Edge("b", "b[x]")]
     )
-    assert told == "node 'b[0]' has the name of a branch of what is sent to 'b'; give it another id"
+    assert told == "node 'b[0]' has the name that a branch of the sends to 'b' would get; give it another id"
 
 
 def test_what_is_sent_has_to_come_to_an_end_without_failing() -> None:

@@ -87,5 +87,5 @@ def test_a_budget_that_a_document_cannot_say_is_refused() -> None:
 
 def test_without_pyyaml_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "yaml", None)
-    with pytest.raises(MissingExtraError, match=r"Graph.to_yaml needs pyyaml, which the extra 'yaml'"):
+    with pytest.raises(MissingExtraError, match=r"Graph.to_yaml needs pyyaml: .*yaml"):
         dump_graph_yaml({"name": "g", "nodes": {}, "edges": []})

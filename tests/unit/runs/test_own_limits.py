@@ -73,7 +73,7 @@ async def test_a_resumed_run_keeps_its_budget_until_it_gets_another_one() -> Non
 
 async def test_the_config_of_a_router_that_is_a_step_bounds_it() -> None:
     bounded = router(PipelineConfig(budget=Budget(usd="0.10")))
-    with pytest.raises(Exception, match=r"\$0\.06 of \$0\.1 is spent"):
+    with pytest.raises(Exception, match=r"\$0\.06 of \$0\.10 is spent"):
         await Pipeline("outer", {"routed": bounded.as_step()}).execute()
 
 

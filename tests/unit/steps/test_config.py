@@ -166,7 +166,7 @@ def test_what_the_policies_say_is_not_said_beside_them(
     config: type[ExecutionConfig], beside: dict[str, Any]
 ) -> None:
     [option] = beside
-    with pytest.raises(ConfigurationError, match=rf"^{option}=.*no value beside retry="):
+    with pytest.raises(ConfigurationError, match=rf"^{option}=.*no value with retry="):
         config(retry=DEFAULT_RETRY, **beside)
 
 

@@ -107,7 +107,7 @@ async def test_what_the_budget_cannot_pay_for_is_refused_before_it_is_bought() -
     error = caught.value
     assert (error.limit, error.committed, error.requested) == (1_000_000, 0, 1_010_000)
     assert (error.stopped, error.scope_path) == ("spend", ("budget_scope",))
-    assert "the purchase could cost $1.01, so it was not begun. Raise the budget" in str(error)
+    assert "the purchase could cost $1.01, so it was not made. Raise the budget" in str(error)
     assert [type(event) for event in heard] == [BudgetRefused]
 
 
@@ -403,7 +403,7 @@ async def test_of_recorded_usage_that_is_priced_in_part_spend_limits_count_that_
 async def test_of_a_purchase_that_is_priced_in_part_spend_limits_count_that_part() -> None:
     limit = SpendLimit(usd=1, store=MemorySpendStore(), on_unpriced="allow", on_unbounded="allow")
     units = {"input_tokens": 600_000}
-    with pytest.raises(SpendLimitExceeded, match=r"\$1\.5 of \$1"):
+    with pytest.raises(SpendLimitExceeded, match=r"\$1\.50 of \$1\.00"):
         async with budget_scope(limit):
             for _ in range(2):
                 async with spend(model="openai:gpt-4o-search-preview", units=units) as purchase:
@@ -525,7 +525,7 @@ async def test_a_resumed_run_whose_budget_is_crossed_starts_nothing(buys: str) -
     order = {"again": ["buy"]}
     small = Pipeline("p", steps, dependencies=order, config=PipelineConfig(budget=DOLLAR))
     store = MemoryRunStore()
-    with pytest.raises(CostBudgetExceeded, match=r"\$1\.5 of \$1 is spent, so the step was not begun"):
+    with pytest.raises(CostBudgetExceeded, match=r"\$1\.50 of \$1\.00 is spent, so the step was not started"):
         await small.execute(run_id="r", store=store)
     for _ in range(3):
         stop = await failure_of_resume(small, store)

@@ -127,7 +127,7 @@ async def test_a_call_takes_one_of_the_two(beside: dict[str, Any]) -> None:
 
     error = await failure_of(asks)
     assert isinstance(error, ConfigurationError)
-    assert "no value beside retry=" in str(error)
+    assert "no value with retry=" in str(error)
 
 
 # --- requests ---

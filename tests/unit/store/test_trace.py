@@ -329,7 +329,7 @@ def test_the_explanation_tells_what_was_spent_in_attempts_that_were_interrupted(
         "a (2 requests, $0.002 and what is not known)",
         "a",
     ]
-    assert explained[-1].endswith("a: finished at attempt 1 (1 request, $0.004)")
+    assert explained[-1].endswith("a: finished at attempt 4 (1 request, $0.004)")
 
 
 def test_the_explanation_takes_a_step_that_waited_for_its_next_attempt_for_what_it_is() -> None:
@@ -366,7 +366,9 @@ def test_the_explanation_tells_of_everything_that_is_no_plain_sailing() -> None:
     assert "a@1: agent call 1 sends another request than the one on record" in explained
     assert "a: does 'mail', once in this run" in explained
     assert "tried again at once" in explained
-    assert "a: asked for more from the user at attempt 2 (1 request, $0 and what is not known)" in explained
+    assert (
+        "a: asked for more from the user at attempt 2 (1 request, $0.00 and what is not known)" in explained
+    )
     assert "the run paused; cancelled with it: b" in explained
 
 
@@ -397,7 +399,7 @@ def test_a_trace_comes_back_from_json_as_it_was() -> None:
 
 @pytest.mark.parametrize("text", ["nonsense", "[]", '{"format": 2}', "", b"\xff", {"entries": []}, None])
 def test_text_that_is_no_trace_is_refused(text: Any) -> None:
-    with pytest.raises(ConfigurationError, match="the text that RunTrace.to_json gives"):
+    with pytest.raises(ConfigurationError, match="the text that RunTrace.to_json returned"):
         RunTrace.from_json(text)
 
 

@@ -76,7 +76,7 @@ async def test_a_cost_that_is_not_known_is_not_taken_for_the_whole(model_server:
     model_server.script(Reply("ok", fault=Fault.missing_usage()))
     agent = FastroAgent(model_server.model("openai:gpt-5-mini"))
     result = await Pipeline("p", {"a": agent.as_step("hi")}).run()
-    with pytest.raises(AssertionError, match=r"\$0 is not all of it: that of 1 requests is not known"):
+    with pytest.raises(AssertionError, match=r"\$0\.00, without 1 requests of unknown cost"):
         assert_run(result, most_usd="1")
 
 

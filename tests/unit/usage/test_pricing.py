@@ -394,7 +394,7 @@ class TestPriceOfUsage:
             CostCalculator().price(usage, model="gpt-plain")
 
     def test_usage_needs_a_model(self) -> None:
-        with pytest.raises(ConfigurationError, match="model='': expected the model that this usage is of"):
+        with pytest.raises(ConfigurationError, match="model='': expected the model that reported the usage"):
             CostCalculator().price(Tokens(input_tokens=1), model="")
 
 

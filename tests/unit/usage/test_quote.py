@@ -191,8 +191,8 @@ def test_a_quote_reads_as_lines() -> None:
         "    expected: likely",
         "    at most:  most",
         "  b: $0.00 to no known limit, expected $0.00",
-        "    at least: nothing is known of it",
-        "    expected: taken as nothing, as nothing is known of it",
+        "    at least: nothing is known about its cost",
+        "    expected: counted as $0.00, because nothing is known about its cost",
         "    at most:  code",
     ]
     assert str(Quote.exactly(0, "free")).startswith("quote: $0.00 to $0.00")

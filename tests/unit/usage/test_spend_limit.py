@@ -139,7 +139,7 @@ def test_a_key_is_text_or_comes_from_the_deps() -> None:
 def test_a_key_that_no_store_can_keep_is_refused(key: object) -> None:
     with pytest.raises(ConfigurationError, match="key=.*printable text of 1 to 200 characters"):
         SpendLimit(usd=1, key=key)  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match="key='tenant_of': .*; the function gave") as caught:
+    with pytest.raises(ConfigurationError, match="key='tenant_of': .*; the function returned") as caught:
         SpendLimit(usd=1, key=tenant_of).account_for(Deps(key))
     assert caught.value.value == "tenant_of"
 
@@ -166,7 +166,7 @@ def test_an_object_that_gives_keys_is_named_by_what_it_is() -> None:
         def __repr__(self) -> str:
             return "<keys>"
 
-    with pytest.raises(ConfigurationError, match="key='<keys>': .*the function gave ''"):
+    with pytest.raises(ConfigurationError, match="key='<keys>': .*the function returned ''"):
         SpendLimit(usd=1, key=Keys()).account_for(None)
 
 

@@ -250,7 +250,7 @@ class _Reader:
             name = self.name() if close == "}" else len(found)
             if name in names:
                 self.at = start
-                raise self.error(f"The name {name!r} is there twice")
+                raise self.error(f"The name {name!r} appears twice")
             names.add(name)
             found.append(_Child(start, name, self.node(depth + 1)))
             self.skip()

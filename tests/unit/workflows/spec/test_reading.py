@@ -171,9 +171,9 @@ def test_a_spec_of_version_01_has_functions_only() -> None:
     assert load_spec(text + "    - {id: a, function: work, inputs: {}}").version == "0.1"
     check(
         text + "    - {id: a, «intent: Do it}\n    «max_rounds: 2\n«workflow: {name: main}\n",
-        'intent is not in version "0.1"',
-        "max_rounds is not",
-        "workflow is not",
+        'version "0.1" does not have intent',
+        "does not have max_rounds",
+        "does not have workflow",
     )
 
 
@@ -181,9 +181,9 @@ def test_gates_are_of_version_02() -> None:
     check(
         "version: '0.1'\nfunctions:\n  g: {«mode: gate, «timeout: 3}\n"
         "contracts: {Out: {a: {type: string}}}\nflows: {main: {steps: [{id: a, «intent: b}]}}\n",
-        'mode is not in version "0.1" like this',
-        "timeout is not",
-        "intent is not",
+        'version "0.1" does not have mode in this form',
+        "does not have timeout",
+        "does not have intent",
     )
 
 
@@ -414,7 +414,7 @@ def test_the_entry_is_the_first_flow_that_no_other_runs() -> None:
 
 def test_a_step_is_one_of_three() -> None:
     check_steps(
-        "    - {id: «a}\n", "step 'a' is exactly one of function, intent or flow; it has none of them"
+        "    - {id: «a}\n", "step 'a' needs exactly one of function, intent and flow; it has none of them"
     )
     check_steps("    - {id: a, function: work, «intent: b}\n", "it has function and intent")
     check_steps("    - {id: a, intent: «''}\n", "intent is empty")
@@ -536,7 +536,7 @@ def test_routes_lead_to_other_steps() -> None:
     check_steps(
         "    - {id: a, function: work, on_fail: «nope, next: «a}\n",
         "step 'nope' does not exist; known: a.",
-        "next leads from 'a' to itself, without end",
+        "next leads from 'a' to itself, an endless loop",
     )
 
 
@@ -595,7 +595,7 @@ def test_references_that_could_never_have_a_value_are_refused() -> None:
         "    - id: b\n      intent: x\n      skip_if: «$.steps.sure.output.decision == 'kill'\n"
         "      inputs:\n        x: «$.steps.sure.output\n        y: «$.steps.a.output.items.name\n"
         "        z: «$.steps.a.output.meta[0]\n",
-        "step 'sure' is a gate, which has no output; to come after it, name it in depends_on",
+        "step 'sure' is a gate, which has no output; to run after it, name it in depends_on",
         "$.steps.sure.output: step 'sure' is a gate, which has no output",
         "'items' is of type array, whose parts are items, as in [0]",
         "'meta' is of type object, whose parts are fields, as in .name",
@@ -624,7 +624,7 @@ def test_references_are_well_formed() -> None:
         check_steps(f"    - {{id: a, intent: b, inputs: {{x: «'{wrong}'}}}}\n", "which is no reference")
     check_steps(
         "    - {id: a, intent: b, inputs: {x: [1, {y: «$.input.topic}]}}\n",
-        "x[1].y is a reference inside of a literal; a reference is the whole of an input",
+        "x[1].y is a reference inside a value; a reference must be the whole value of an input",
     )
     read = spec("    - {id: a, intent: b, inputs: {price: $5, text: 'see $.input.topic', none: ~}}\n")
     assert read.flows["main"].steps[0].inputs == {"price": "$5", "text": "see $.input.topic", "none": None}
@@ -639,7 +639,7 @@ def test_inputs_are_those_that_the_function_or_flow_takes() -> None:
         "'n' is of type string; expected integer",
     )
     check_steps(
-        "    - {id: a, function: count, inputs: {n: 1, «m: 2}}\n", "input 'm' is not taken; count takes n."
+        "    - {id: a, function: count, inputs: {n: 1, «m: 2}}\n", "there is no input 'm'; count takes n."
     )
     check_steps(
         "    - {id: a, function: count, «inputs: {}}\n", "step 'a' does not give count what it takes: n"
