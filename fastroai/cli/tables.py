@@ -53,9 +53,13 @@ def console() -> Console:
 
 
 def runs_table(runs: Iterable[RunSummary]) -> Table:
-    """Return a table with a line for each run."""
-    table = columns("run", "pipeline", "status", "started", "took", "requests", "cost", "rows", "error")
-    for run in runs:
+    """Return a table with a line for each run. It has a column of rows if a run is one of rows."""
+    found = list(runs)
+    has_rows = any(run.rows is not None for run in found)
+    named = ("rows",) if has_rows else ()
+    table = columns("run", "pipeline", "status", "started", "took", "requests", "cost", *named, "error")
+    for run in found:
+        counts = "" if run.rows is None else str(run.rows).replace(" rows", "")
         table.add_row(
             text_cell(run.run_id),
             text_cell(run.pipeline or ""),
@@ -64,7 +68,7 @@ def runs_table(runs: Iterable[RunSummary]) -> Table:
             Text(took(run.started_at, run.updated_at)),
             Text(str(run.requests or ""), justify="right"),
             Text(dollars(run.cost_usd) if run.requests else "", justify="right"),
-            Text("" if run.rows is None else str(run.rows).replace(" rows", "")),
+            *([Text(counts)] if has_rows else []),
             text_cell(run.error or "", "red", one_line=True),
         )
     return table

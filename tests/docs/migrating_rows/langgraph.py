@@ -164,7 +164,7 @@ async def pauses() -> None:
     assert (await asks.resume("before", answers=answers, store=store)).output == "approved"
 
 
-@TRIED("`update_state`, and going on from an earlier checkpoint")
+@TRIED("`update_state`, and continuing from an earlier checkpoint")
 async def forks() -> None:
     store = MemoryRunStore()
     await essay().run(CATS, run_id="thread", store=store)

@@ -50,12 +50,12 @@ def changed(encrypted: bytes, position: int) -> bytes:
 @pytest.mark.parametrize(
     ("keys", "spoil", "says"),
     [
-        ({"new": KEY}, lambda one: one, r"keys=\['new'\]: expected 'old' among them"),
-        ({"old": OTHER}, lambda one: one, "expected the key 'old' that encrypted this"),
-        ({"old": KEY}, lambda one: changed(one, -1 % len(one)), "or the payload was changed"),
-        ({"old": KEY}, lambda one: changed(one, 10), "or the payload was changed"),
-        ({"old": KEY}, lambda one: one[:12], "or the payload was changed"),
-        ({"old": KEY, "olf": KEY}, lambda one: one.replace(b"old", b"olf"), "or the payload was changed"),
+        ({"new": KEY}, lambda one: one, r"keys=\['new'\]: expected the key 'old' too"),
+        ({"old": OTHER}, lambda one: one, "expected the key 'old' that encrypted the value"),
+        ({"old": KEY}, lambda one: changed(one, -1 % len(one)), "or the value was changed"),
+        ({"old": KEY}, lambda one: changed(one, 10), "or the value was changed"),
+        ({"old": KEY}, lambda one: one[:12], "or the value was changed"),
+        ({"old": KEY, "olf": KEY}, lambda one: one.replace(b"old", b"olf"), "or the value was changed"),
         ({"old": KEY}, lambda one: b'"in the clear"', "this one did not encrypt the value"),
         ({"old": KEY}, lambda one: b"", "this one did not encrypt the value"),
         ({"old": KEY}, lambda one: one[:3], "this one did not encrypt the value"),
@@ -126,7 +126,7 @@ async def test_a_run_goes_on_after_a_rotation_and_says_which_key_it_lacks() -> N
     with pytest.raises(Exception, match="down"):
         await pipeline({"old": KEY}).execute({"name": "Mia"}, run_id="r")
     mended.append(1)
-    for keys, says in (({"new": OTHER}, "expected 'old' among them"), ({"old": OTHER}, "it was another one")):
+    for keys, says in (({"new": OTHER}, "expected the key 'old' too"), ({"old": OTHER}, "this is another key")):
         with pytest.raises(RunCorrupt, match=says):
             await pipeline(keys).resume("r")
         with pytest.raises(RunCorrupt, match=says):
