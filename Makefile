@@ -8,6 +8,8 @@ PYDANTIC_AIS := 2.62 2.64 newest
 comma := ,
 MONEY := tests/versions tests/unit/usage tests/unit/agent tests/behaviour/accounting tests/behaviour/agent tests/behaviour/budgets
 WORKERS := auto
+# Of `make test`, whose tests wait for clocks, processes and servers, too: three on two cores.
+TEST_WORKERS = $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 2) * 3 // 2)')
 # Minutes that `make test` takes on 2 cores. It says so until it has been green here once, then what it took.
 TEST_MINUTES := 20
 # Tests start Python many times, so it compiles each module once, whatever this machine's default is.
@@ -95,7 +97,7 @@ types-pyright: $(VENV)/dev.stamp
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 
 unit: $(VENV)/dev.stamp ## the tests
-	$(BIN)/python -m pytest -q -n auto --dist worksteal
+	$(BIN)/python -m pytest -q -n $(TEST_WORKERS) --dist worksteal
 
 coverage: $(VENV)/dev.stamp ## the tests with branch coverage, which takes twice as long
 	$(BIN)/coverage erase

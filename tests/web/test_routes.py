@@ -297,7 +297,7 @@ async def test_a_budget_that_cannot_pay_is_a_problem_that_names_the_amounts(
 
 async def test_a_caller_without_the_tenant_by_which_a_limit_counts_is_told_so(tmp_path: Path) -> None:
     @step
-    async def write() -> str:
+    async def write(ctx: StepContext[Any]) -> str:
         return "done"
 
     limit = SpendLimit(usd=1, window="day", key="tenant", store=MemorySpendStore())

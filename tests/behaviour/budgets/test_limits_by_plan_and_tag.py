@@ -110,7 +110,7 @@ async def test_what_a_step_records_counts_against_the_plan(store: SpendStore, pl
         ctx.record_usage(model="acme:search", cost_usd="0.0003")
 
     @step
-    async def second(ctx: StepContext[None], first: None) -> None:
+    async def second(ctx: StepContext[None]) -> None:
         begun.append("second")
 
     limit = SpendLimit(usd=plan, key="tenant", store=store)

@@ -23,7 +23,7 @@ EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>\u202e\x1b[31m"
 KNOWN = {
     "div",
     "style",
-    "h4",
+    "h3",
     "p",
     "span",
     "pre",

@@ -67,7 +67,7 @@ async def test_a_full_disk_is_an_unavailable_store(in_file: SQLiteRunStore) -> N
     assert caught.value.store.startswith("SQLite /")
     assert (await in_file.read(KEY)).values == (b"1",)
     await in_file.connections.run(fill)
-    with pytest.raises(RunStoreUnavailable, match="resume a run that was stopped"):
+    with pytest.raises(RunStoreUnavailable, match="resume the run"):
         await in_file.compare_and_set(KEY, LARGE, revision=1)
     await works_again(in_file)
 

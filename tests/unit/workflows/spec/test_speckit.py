@@ -126,7 +126,7 @@ def test_folders_without_tasks_and_names_that_clash_are_told(tmp_path: Path) -> 
     with pytest.raises(ConfigurationError, match=r"1 to 1,000 files \*.md"):
         compile_speckit(tmp_path)
     write(tmp_path, **{"t01-a": "# a", "t01_a": "# b"})
-    with pytest.raises(ConfigurationError, match="another id than 't01_a', which '01-a.md' has"):
+    with pytest.raises(ConfigurationError, match="a different id; '01-a.md' has 't01_a' already"):
         compile_speckit(tmp_path)
     with pytest.raises(ConfigurationError, match="letters, digits"):
         compile_speckit(tmp_path, "a b")
