@@ -297,7 +297,7 @@ async def force(kind: str, method: str) -> list[object]:
 
 async def reserve(kind: str, method: str) -> list[object]:
     (without,) = await observed(kind, method, ending_of, {})
-    with pytest.raises(ConfigurationError, match="bound"):
+    with pytest.raises(ConfigurationError, match="upper limit"):
         await observed(kind, method, ending_of, {"reserve": "quote"})
     return [without, "refused"]
 

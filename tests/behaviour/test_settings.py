@@ -438,7 +438,7 @@ async def test_a_nested_pipeline_that_waits_on_a_record_of_its_own_asks_for_a_st
         assert ctx is not None
         return await ctx.ask("Go on?", bool)
 
-    with pytest.raises(StepExecutionError, match="a store of the outermost run") as caught:
+    with pytest.raises(StepExecutionError, match="a store for the outermost run") as caught:
         await door("pipeline as step", asks, {"store": MemoryRunStore()}).execute()
     assert isinstance(caught.value.original_error, ConfigurationError)
 

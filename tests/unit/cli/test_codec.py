@@ -107,7 +107,7 @@ def test_what_is_sealed_is_read_and_written_with_the_codec_and_said_to_be_sealed
 @pytest.mark.parametrize(
     ("codec", "says"),
     [
-        ("sealed_app:other", "expected 'k' among them"),
+        ("sealed_app:other", "expected the key 'k' too"),
         ("sealed_app:desk", "an object with encode(bytes) and decode(bytes)"),
         ("sealed_app:nothing", "an attribute of 'sealed_app'"),
     ],

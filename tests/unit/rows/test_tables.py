@@ -164,7 +164,7 @@ async def test_a_table_is_shown_by_its_last_lines_and_its_sum() -> None:
     shown = str(table).splitlines()
     assert shown[0] == "…"
     assert shown[1].split() == ["5", "text", "5,", "1.0", "→", *shown[1].split()[5:]]
-    assert shown[-1] == table.summary == "10 rows of 'score': finished, $0, 0 requests, 0 + 0 tokens"
+    assert shown[-1] == table.summary == "10 rows of 'score': finished, $0.00, 0 requests, 0 + 0 tokens"
     assert repr(table) == f"<{table.summary}>"
     assert table[-1].number == 9
     with pytest.raises(IndexError):

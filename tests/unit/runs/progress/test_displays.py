@@ -179,7 +179,7 @@ def test_without_rich_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch)
     assert isinstance(showing.display_for(True), LogDisplay)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setitem(sys.modules, "rich.live", None)
-    with pytest.raises(MissingExtraError, match=r"progress=True in a terminal needs rich.*'cli'"):
+    with pytest.raises(MissingExtraError, match=r"progress=True in a terminal needs rich: .*\[cli\]"):
         showing.display_for(True)
 
 
