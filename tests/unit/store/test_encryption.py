@@ -126,7 +126,10 @@ async def test_a_run_goes_on_after_a_rotation_and_says_which_key_it_lacks() -> N
     with pytest.raises(Exception, match="down"):
         await pipeline({"old": KEY}).execute({"name": "Mia"}, run_id="r")
     mended.append(1)
-    for keys, says in (({"new": OTHER}, "expected the key 'old' too"), ({"old": OTHER}, "this is another key")):
+    for keys, says in (
+        ({"new": OTHER}, "expected the key 'old' too"),
+        ({"old": OTHER}, "this is another key"),
+    ):
         with pytest.raises(RunCorrupt, match=says):
             await pipeline(keys).resume("r")
         with pytest.raises(RunCorrupt, match=says):
