@@ -4,6 +4,7 @@ import asyncio
 import math
 import threading
 from collections import Counter
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 
@@ -115,6 +116,19 @@ async def test_reserving_again_reserves_once(either: Kept) -> None:
     for _ in range(3):
         assert await granted(either.store, claim("a", 6))
     assert await amounts(either) == (0, 6)
+
+
+async def test_a_claim_that_grows_gives_back_what_it_took_from_another_and_takes_it_anew(
+    either: Kept,
+) -> None:
+    assert await granted(either.store, claim("run", 6))
+    for amount in (1, 4):
+        assert await granted(either.store, replace(claim("request", amount), within="run"))
+        assert await amounts(either) == (0, 6)
+    assert await granted(either.store, replace(claim("other", 2), within="run"))
+    assert await amounts(either) == (0, 6)
+    await either.store.settle(claim("request"), Decimal(1))
+    assert await amounts(either) == (1, 5)
 
 
 async def test_settling_again_counts_once(either: Kept) -> None:
