@@ -38,6 +38,8 @@ class BatchJobs(ABC):
     """What becomes of a request, by its body."""
     refuse: int | None = None
     """The HTTP status with which batches are refused."""
+    breaks: bool = False
+    """Whether the connection breaks before it is answered that a batch was taken."""
     ends: tuple[End, ...] = ("done",)
     """What becomes of one batch after the other, of all further ones as of the last. Only `done` ones run."""
     held: asyncio.Event | None = None
@@ -114,6 +116,8 @@ class AnthropicJobs(BatchJobs):
         return self._described(batch)
 
     def _create(self, requests: list[Json]) -> httpx2.Response:
+        if self.breaks:
+            raise httpx2.ReadError("the connection broke")
         if self.refuse is not None:
             error = {"type": "error", "error": {"type": "rate_limit_error", "message": "no"}}
             return httpx2.Response(self.refuse, json=error)
@@ -229,6 +233,8 @@ class GoogleJobs(BatchJobs):
         )
 
     def _create(self, asked: Json) -> httpx2.Response:
+        if self.breaks:
+            raise httpx2.ReadError("the connection broke")
         if self.refuse is not None:
             error = {"code": self.refuse, "message": "no", "status": "RESOURCE_EXHAUSTED"}
             return httpx2.Response(self.refuse, json={"error": error})

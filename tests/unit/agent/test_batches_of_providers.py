@@ -127,6 +127,16 @@ async def test_a_batch_that_is_refused_costs_nothing(kind: type[BatchJobs]) -> N
     assert (scope.usage.request_count, scope.usage.failed_requests) == (0, 3)
 
 
+@of_both
+async def test_a_batch_that_the_provider_may_have_taken_counts_at_its_bounds(kind: type[BatchJobs]) -> None:
+    jobs = kind(breaks=True)
+    async with budget_scope(Budget(usd=1)) as scope:
+        outcomes = await ask(batching_agent(jobs, request_retries=0), 3)
+    assert all(isinstance(outcome, ModelAPIError) for outcome in outcomes), outcomes
+    assert scope.usage.request_count == scope.usage.unmeasured_requests == 3
+    assert scope.usage.committed_usd > scope.usage.cost_usd == 0
+
+
 @pytest.mark.parametrize("outcome", ["errored", "canceled", "expired"])
 @of_both
 async def test_a_request_that_the_provider_did_not_run_costs_nothing(
