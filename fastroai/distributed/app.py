@@ -274,8 +274,6 @@ class Distributed(Client):
         registered = self._doors.get(name_of(name))
         if registered is None or not isinstance(registered.door, RowRuns):
             return await super().map(name, rows, **options)
-        if options.get("batch"):
-            registered.door.target.check_batches()
         return await self._map(registered.keeper(self.store), registered.door.target, rows, **options)
 
     async def _has_partitions(self, queue: str) -> bool:

@@ -35,13 +35,14 @@ from fastroai.human.inbox import Inbox
 from fastroai.human.schema_checks import problems_of
 from fastroai.keyword_options import takes_options
 from fastroai.records import Duration, in_seconds
+from fastroai.rows.child_runs import refuse_batches
 from fastroai.rows.keeper import OPTIONS, name_of
 from fastroai.rows.kept import AsJson, keeping
 from fastroai.rows.machine import OnRowError
 from fastroai.rows.options import RowOptions, batching_of
 from fastroai.rows.source import RowInputs, RowKey, Rows, RowSource
 from fastroai.rows.table import RowTable
-from fastroai.rows.target import TakesRows
+from fastroai.rows.target import RowTarget
 from fastroai.runs.door import FrontDoor
 from fastroai.runs.inputs import check_mapping
 from fastroai.runs.openings import PutFirst, RunKeeper
@@ -304,7 +305,7 @@ class Client:
     async def _map(
         self,
         keeper: RunKeeper,
-        target: TakesRows,
+        target: PublishedRows | RowTarget[Any],
         rows: RowSource,
         *,
         inputs: RowInputs | None = None,
@@ -316,11 +317,13 @@ class Client:
         on_changed: OnChanged = "ask",
         **starting: Unpack[StartOptions],
     ) -> RunHandle[RowTable[Any]]:
+        if (batching := batching_of(batch)) is not None:
+            target.check_batches()
         options = RowOptions(
             inputs=inputs,
             key=key,
             concurrency=concurrency,
-            batching=batching_of(batch),
+            batching=batching,
             retries=retries,
             on_error=on_error,
             on_changed=on_changed,
@@ -430,6 +433,11 @@ class PublishedRows:
     def as_json(self, inputs: Mapping[str, Any]) -> dict[str, JsonValue]:
         """Return the inputs."""
         return dict(inputs)
+
+    def check_batches(self) -> None:
+        """Refuse batches of rows that are runs. A worker checks whether the model has a batch API."""
+        if (kind := str(self.known.definition.get("of"))) in ("pipeline", "graph", "router", "flow"):
+            refuse_batches(self.name, kind)
 
 
 def _checked(known: KnownDefinition, inputs: Mapping[str, Any] | None) -> Mapping[str, object]:

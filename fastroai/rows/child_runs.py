@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 from pydantic import JsonValue
 from pydantic_core import to_json, to_jsonable_python
@@ -59,12 +59,8 @@ class RunRows(Generic[T]):
         return self.door.config
 
     def check_batches(self) -> None:
-        """Refuse: the steps of a run have agents of their own. Raises `ConfigurationError`."""
-        expected = (
-            f"a typed function or an agent, and {self.name!r} is a {self.kind}. Give batches to the agents "
-            "in it: FastroAgent(..., capabilities=[BatchModelRequests()])"
-        )
-        raise ConfigurationError("batch", True, expected)
+        """Refuse. Raises `ConfigurationError`."""
+        refuse_batches(self.name, self.kind)
 
     def bind(self, values: Mapping[str, object]) -> Mapping[str, Any]:
         """Return the inputs of a run, checked."""
@@ -116,6 +112,19 @@ class RunRows(Generic[T]):
     async def quote(self, inputs: Mapping[str, Any], deps: object) -> Quote:
         """Estimate a run."""
         return await self.estimate(inputs, deps)
+
+
+def refuse_batches(name: str, kind: str) -> NoReturn:
+    """Refuse batches of rows that are runs: the steps of a run have agents of their own.
+
+    Raises:
+        ConfigurationError: always.
+    """
+    expected = (
+        f"a typed function or an agent, and {name!r} is a {kind}. Give batches to the agents in it: "
+        "FastroAgent(..., capabilities=[BatchModelRequests()])"
+    )
+    raise ConfigurationError("batch", True, expected)
 
 
 def parameters_of(accepts: Accepted | None) -> Mapping[str, bool] | None:

@@ -89,6 +89,14 @@ async def test_a_client_without_code_gives_rows_of_any_kind(
                 await client.start(known, {})
             with pytest.raises(ConfigurationError, match="function=.*that a worker of .* has registered"):
                 await client.map(known, [])
+        for name, kind in (
+            ("work", "pipeline"),
+            ("routed", "router"),
+            ("circle", "graph"),
+            ("doubles", "flow"),
+        ):
+            with pytest.raises(ConfigurationError, match=f"batch=True.*'{name}' is a {kind}"):
+                await client.map(name, [], batch=True)
         with pytest.raises(TypeError, match="'priorty'. Did you mean 'priority'"):
             await client.map("repeat", [], priorty=1)  # type: ignore[call-arg]
 
