@@ -300,7 +300,8 @@ class _Handover(Generic[T]):
     ) -> None:
         self._call, self._scope, self._loop = call, scope, loop
         self._depth, self._thread = depth(), threading.get_ident()
-        self._task: asyncio.Task[Any] | None = None
+        self._task: asyncio.Task[T | _Exit] | None = None
+        self._outcome: concurrent.futures.Future[T | _Exit] = concurrent.futures.Future()
         self._ended: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._error: BaseException | None = None
 
@@ -309,15 +310,16 @@ class _Handover(Generic[T]):
 
         An interrupt cancels the coroutine, waits for its end, and gets its usage attached.
         """
-        future = asyncio.run_coroutine_threadsafe(self._carry(), self._loop)
         try:
-            outcome = future.result()
+            # Here, an interrupt can come when the coroutine has begun already: the loop is in another thread.
+            self._loop.call_soon_threadsafe(self._begin)
+            outcome = self._outcome.result()
         except concurrent.futures.CancelledError:
             # `concurrent.futures.CancelledError` is an Exception, so a step might retry it.
             raise asyncio.CancelledError from None
         except BaseException as error:
-            if not future.done():
-                future.cancel()
+            if not self._outcome.done():
+                self._loop.call_soon_threadsafe(self._cancel)
                 concurrent.futures.wait([self._ended], timeout=10.0)
                 if self._error is not None:
                     attach_as(error, self._error)
@@ -326,9 +328,27 @@ class _Handover(Generic[T]):
             raise outcome.error
         return outcome
 
+    def _begin(self) -> None:
+        self._task = self._loop.create_task(self._carry())
+        self._task.add_done_callback(self._end_with)
+
+    def _cancel(self) -> None:
+        if self._task is None:
+            self._ended.set_result(None)  # the interrupt came before anything was handed over
+        else:
+            self._task.cancel()
+
+    def _end_with(self, task: asyncio.Task[T | _Exit]) -> None:
+        if task.cancelled():
+            self._outcome.cancel()
+        elif (error := task.exception()) is not None:
+            self._outcome.set_exception(error)
+        else:
+            self._outcome.set_result(task.result())
+        self._ended.set_result(None)
+
     async def _carry(self) -> T | _Exit:
         """Await the coroutine, and return an exit as a value: if the task raised it, the loop would stop."""
-        self._task = asyncio.current_task()
         CALLER.set(Caller(self._thread, self._depth + 1, self._loop, THIS_PROCESS.id))
         holder = self._holder()
         if holder is not None:
@@ -343,7 +363,6 @@ class _Handover(Generic[T]):
         finally:
             if holder is not None:
                 holder.forget_closer(self._end)
-            self._ended.set_result(None)
 
     def _holder(self) -> Scope | None:
         """Return the scope whose end also ends the coroutine, because the waiting thread cannot be ended."""

@@ -5,6 +5,7 @@ import inspect
 import subprocess
 import sys
 import threading
+from asyncio.selector_events import BaseSelectorEventLoop
 from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
 from typing import Any, TypeVar
@@ -414,3 +415,26 @@ def test_sync_methods_have_the_parameters_and_defaults_of_the_async_ones(kind: t
         name = twin.removesuffix("_sync")
         assert parameters(twin) == parameters(name)
         assert (inspect.getdoc(getattr(kind, twin)) or "").startswith(f"`{name}` for ")
+
+
+def test_an_interrupt_while_a_call_is_handed_over_ends_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, ended = threading.Event(), threading.Event()
+    write = BaseSelectorEventLoop._write_to_self  # type: ignore[attr-defined]
+
+    def interrupted(loop: Any) -> None:
+        write(loop)
+        if threading.current_thread() is threading.main_thread() and not begun.is_set():
+            assert begun.wait(PATIENCE)
+            raise KeyboardInterrupt
+
+    async def work() -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(BaseSelectorEventLoop, "_write_to_self", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_blocking(work, called="work_sync", instead="work")
+    assert ended.is_set()
