@@ -8,8 +8,8 @@ PYDANTIC_AIS := 2.62 2.64 newest
 comma := ,
 MONEY := tests/versions tests/unit/usage tests/unit/agent tests/behaviour/accounting tests/behaviour/agent tests/behaviour/budgets
 WORKERS := auto
-# Of `make test`: two for each core, because tests wait for clocks, processes and servers, too.
-TEST_WORKERS = $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 2))')
+# Of `make test`: three on two cores, because tests wait for clocks, processes and servers, too.
+TEST_WORKERS = $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 2) * 3 // 2)')
 # Minutes that `make test` takes on 2 cores. It says so until it has been green here once, then what it took.
 TEST_MINUTES := 15
 # Tests start Python many times, so it compiles each module once, whatever this machine's default is.
