@@ -77,7 +77,7 @@ class RowsOnRecord:
         self.usage = Usage()
         """The spending of all rows that have ended."""
         self.in_children = Usage()
-        """That of those which were runs: their requests are not in this log."""
+        """The usage of rows that were runs: their requests are not in this log."""
         self.spending = SpendingOnRecord()
         """The same for the header of the run, with all other spending."""
         self.positions: dict[int, int] = {}

@@ -52,7 +52,7 @@ from fastroai.store.record.unsealing import seal_payloads
 from fastroai.store.record.values import value_to_json
 
 _ANSWERS: Final = ("agent", "infer")
-"""The kinds of targets of which a row is one answer, which may come from a cache or a record."""
+"""The kinds of targets whose row is a single answer, which may come from a cache or a record."""
 _FORGET_AFTER: Final = 50
 """Rows after which a run on record forgets what it knows of single requests."""
 

@@ -289,7 +289,7 @@ class PlanFact(Fact):
 
 @dataclass(slots=True, kw_only=True)
 class UnknownFact(Notes):
-    """A fact of a kind that no module declares which is known or imported. No run can continue from it."""
+    """A fact whose kind no known or imported module declares. No run can continue from it."""
 
     kind: str  # type: ignore[misc]  # pyright: ignore[reportIncompatibleVariableOverride]
     fields: Payload[dict[str, JsonValue]]

@@ -55,7 +55,7 @@ class LeaseTerms:
             raise ConfigurationError("lease", self.seconds, f"seconds, above 0 and at most {_LONGEST:,}")
 
     def lease(self, header: RunHeader, now: datetime, began: float, **changes: Any) -> RunHeader:
-        """Return the header of a run that a process has from now on, with changes of other fields or these.
+        """Return the header of a run that a process takes now, with these changes of other fields.
 
         `now` is by the clock of the store. `began` is by the steady clock, before the store was asked.
         """
