@@ -141,6 +141,9 @@ async def test_retry_after_holds_back_other_processes_and_money_is_not_held_mean
     server.fail_next(1, Fault.status(429, retry_after=1.0))
     with pytest.raises(ModelHTTPError):
         await limited_agent(first).run("refused")
+    async with asyncio.timeout(PATIENCE):
+        while not first.status("openai").held_back_for:  # the others are told in the background
+            await asyncio.sleep(0.01)
     await limited_agent(second).run("held back")
     refused, held_back = server.ledger.entries
     assert (held_back.started - refused.started).total_seconds() > 0.9

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import wraps
@@ -51,19 +53,34 @@ class FollowedMethods:
 
     calculator: CostCalculator
 
-    def __getattribute__(self, name: str) -> Any:
-        value = super().__getattribute__(name)
-        return _followed(name, value, self) if type(value) is MethodType else value
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Follow the methods that a class inherits from PydanticAI, and that no class with a meter defines."""
+        super().__init_subclass__(**kwargs)
+        own = {name for kind in cls.__mro__ if issubclass(kind, FollowedMethods) for name in vars(kind)}
+        for name in dir(cls):
+            method = inspect.getattr_static(cls, name)
+            if name not in own and inspect.isfunction(method) and sends(method, name):
+                setattr(cls, name, _followed_function(name, method))
 
     def __getattr__(self, item: str) -> Any:
         value = super().__getattr__(item)  # type: ignore[misc]  # of PydanticAI's wrapper
-        return _followed(item, value, self) if type(value) is MethodType else value
+        if type(value) is not MethodType or isinstance(value.__self__, type) or not sends(value, item):
+            return value
+        return _followed(item, value, value.__self__, self.calculator)
 
 
-def _followed(name: str, method: Any, metered: FollowedMethods) -> Any:
-    model = method.__self__
-    if isinstance(model, type) or not sends(method, name):
-        return method
+def _followed_function(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        method = MethodType(function, self)
+        return _followed(name, method, self.wrapped, self.calculator)(*args, **kwargs)
+
+    return call
+
+
+def _followed(
+    name: str, method: Callable[..., Any], model: Any, calculator: CostCalculator
+) -> Callable[..., Any]:
     definers = (kind for kind in type(model).__mro__ if name in vars(kind))
     is_refused = any(kind.__module__.partition(".")[0] == "pydantic_ai" for kind in definers)
 
@@ -71,7 +88,7 @@ def _followed(name: str, method: Any, metered: FollowedMethods) -> Any:
     def call(*args: Any, **kwargs: Any) -> Any:
         scope = current_scope()
         if scope is not None and not is_inside_spend():
-            _tell(scope, model, f"{type(model).__name__}.{name}()", metered.calculator, is_refused)
+            _tell(scope, model, f"{type(model).__name__}.{name}()", calculator, is_refused)
         return method(*args, **kwargs)
 
     return call

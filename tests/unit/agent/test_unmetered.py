@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 import warnings
 from decimal import Decimal
 from typing import Any
@@ -62,39 +65,62 @@ async def test_outside_of_runs_it_is_nobodys_business() -> None:
     assert len(provider.ledger) == 1
 
 
-async def test_a_method_that_pydantic_ai_adds_to_all_models_is_refused_too(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def research(self: Any) -> None:
-        raise AssertionError("sent")
+LATER_PYDANTIC_AI = """
+import asyncio
 
-    monkeypatch.setattr("pydantic_ai.models.Model.research", research, raising=False)
+from pydantic_ai.embeddings import EmbeddingModel
+from pydantic_ai.images import ImageGenerationModel
+from pydantic_ai.models import Model
+
+
+async def research(self):
+    raise AssertionError("sent")
+
+
+for kind in (Model, EmbeddingModel, ImageGenerationModel):
+    kind.research = research
+
+from fastroai import Budget, Metered, budget_scope
+from fastroai.errors import UnmeteredRequestError
+from support.later import Provider, with_method
+
+
+async def main():
+    meter = Metered()
+    refused = []
     async with budget_scope(Budget(usd=1)):
-        with pytest.raises(UnmeteredRequestError):
-            await model_of(OF_A_USER, Provider()).research("x")
-        model: Any = Metered().model(Provider().model())
-        with pytest.raises(UnmeteredRequestError):
-            await model.research()
+        for model in (
+            meter.model(Provider().model()),
+            meter.model(Provider().model(with_method("app.models"))),
+            meter.embedding_model("openai:text-embedding-3-small"),
+            meter.image_model("openai:gpt-image-2"),
+        ):
+            try:
+                await model.research()
+            except UnmeteredRequestError as error:
+                refused.append(str(error).split(" cannot")[0])
+    print(*refused, sep=", ")
 
 
-@pytest.mark.parametrize("kind", ["embedding_model", "image_model"])
-async def test_models_of_embeddings_and_images_are_watched_as_well(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def research(self: Any) -> None:
-        raise AssertionError("sent")
+asyncio.run(main())
+"""
 
-    base = {
-        "embedding_model": "pydantic_ai.embeddings.EmbeddingModel",
-        "image_model": "pydantic_ai.images.ImageGenerationModel",
-    }
-    monkeypatch.setenv("OPENAI_API_KEY", "none")
-    monkeypatch.setattr(f"{base[kind]}.research", research, raising=False)
-    name = {"embedding_model": "openai:text-embedding-3-small", "image_model": "openai:gpt-image-2"}[kind]
-    model = getattr(Metered(), kind)(name)
-    async with budget_scope(Budget(usd=1)):
-        with pytest.raises(UnmeteredRequestError):
-            await model.research()
+
+def test_methods_that_pydantic_ai_adds_to_all_models_are_refused_too() -> None:
+    """In a process of its own, because they are there before FastroAI is imported."""
+    environment = os.environ | {"OPENAI_API_KEY": "none", "PYTHONPATH": os.pathsep.join(sys.path)}
+    answer = subprocess.run(
+        [sys.executable, "-c", LATER_PYDANTIC_AI],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert answer.stdout.strip() == (
+        "OpenAIChatModel.research(), LaterModel.research(), "
+        "OpenAIEmbeddingModel.research(), OpenAIImageGenerationModel.research()"
+    ), answer.stderr
 
 
 class TestAMethodOfAUser:
