@@ -35,6 +35,7 @@ class AgentRows(Generic[T]):
     check_batches: Callable[[], None]
     kind: str = "agent"
     makes_runs: bool = False
+    takes_deps: bool = True
 
     @property
     def parameters(self) -> Mapping[str, bool]:

@@ -108,14 +108,19 @@ class RevisionConflict(FastroAIError):
 class RunExists(FastroAIError):
     """A run with this id is in the store already.
 
-    What to do: Resume that run, or choose another id.
+    What to do: Resume that run, or choose another id. A run `of` something else cannot be resumed here.
     """
 
-    def __init__(self, run_id: str, status: str) -> None:
-        super().__init__(run_id, status)
-        self.run_id, self.status = run_id, status
+    def __init__(self, run_id: str, status: str, of: str = "") -> None:
+        super().__init__(run_id, status, of)
+        self.run_id, self.status, self.of = run_id, status, of
 
     def __str__(self) -> str:
+        if self.of:
+            return (
+                f"run {self.run_id!r} is in the store already ({self.status}), and it is a run of {self.of}; "
+                "choose another run_id"
+            )
         return (
             f"run {self.run_id!r} is in the store already ({self.status}); continue it with "
             "resume(run_id) or execute(..., on_existing='resume'), or choose another run_id"

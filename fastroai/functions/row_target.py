@@ -10,7 +10,6 @@ from pydantic import JsonValue
 
 from fastroai.agent.other_models.batched import current_batching
 from fastroai.contracts.annotations import Annotation
-from fastroai.errors import ConfigurationError
 from fastroai.functions.configuring import configuration
 from fastroai.functions.declaring.signature import Signature
 from fastroai.rows.target import RowCall
@@ -42,6 +41,11 @@ class FunctionRows(Generic[T]):
         return False
 
     @property
+    def takes_deps(self) -> bool:
+        """A function has no agent of the user's to give them to."""
+        return False
+
+    @property
     def config(self) -> PipelineConfig:
         """The store of `configure`."""
         return PipelineConfig(store=configuration().store)
@@ -56,10 +60,6 @@ class FunctionRows(Generic[T]):
 
     async def call(self, inputs: Mapping[str, Any], how: RowCall) -> T:
         """Call the function."""
-        if how.deps is not None:
-            raise ConfigurationError(
-                "deps", how.deps, f"no value: {self.name!r} is a function and takes none"
-            )
         current_batching.set(how.batching)  # in the context of this row
         return await self.perform(inputs, how)
 

@@ -58,6 +58,11 @@ class RunRows(Generic[T]):
         """The settings of its runs."""
         return self.door.config
 
+    @property
+    def takes_deps(self) -> bool:
+        """The body of a flow has no context that could have them."""
+        return self.kind != "flow"
+
     def check_batches(self) -> None:
         """Refuse. Raises `ConfigurationError`."""
         refuse_batches(self.name, self.kind)

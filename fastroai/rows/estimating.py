@@ -13,7 +13,7 @@ from fastroai.rows.options import RowOptions
 from fastroai.rows.run import RowRun
 from fastroai.rows.source import Rows, RowSource
 from fastroai.rows.table import RowTable
-from fastroai.rows.target import RowTarget
+from fastroai.rows.target import RowTarget, check_deps
 from fastroai.runs.openings import store_of
 from fastroai.runs.request import RunRequest
 from fastroai.steps.estimating import nothing_paid
@@ -41,6 +41,7 @@ async def estimate_rows(
     Raises:
         ConfigurationError: the number of the rows is not known before they are read.
     """
+    check_deps(target, request.deps)
     total = Rows(rows, target, options.inputs, options.key).total
     if total is None:
         expected = "a list or a frame: `map` could not read an iterator again"

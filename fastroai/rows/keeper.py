@@ -157,7 +157,9 @@ class RowKeeper(RunKeeper):
         definition = fact.definition if isinstance(fact, RunStarted) else None
         known = definition if isinstance(definition, dict) else {}
         if known.get("kind") != "rows" or known.get("name") != self.definition["name"]:
-            raise RunExists(found.header.run_id, found.header.status)
+            kind, name = known.get("kind", "something"), str(known.get("name", "else"))
+            of = f"rows of {name.removesuffix(name_of(''))!r}" if kind == "rows" else f"{kind} {name!r}"
+            raise RunExists(found.header.run_id, found.header.status, of)
 
 
 def keeper_of(

@@ -148,7 +148,8 @@ class Rows:
             shown = self._target.as_json(bound)
             asked = digest(to_json(shown, inf_nan_mode="constants", fallback=repr))
         except Exception as error:  # validators, `inputs=` and `key=` are the user's, and can raise anything
-            shown, asked = {name: _shown(value) for name, value in given.items()}, digest(_shown(row))
+            shown = {name: None if value is None else _shown(value) for name, value in given.items()}
+            asked = digest(_shown(row))
             told = RowUnusable(number, key, error)
             return ReadRow(number, key or f"{number}-{asked}", key is not None, given, shown, asked, told)
         return ReadRow(number, key or f"{number}-{asked}", key is not None, bound, shown, asked)

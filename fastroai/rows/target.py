@@ -11,6 +11,7 @@ from pydantic import JsonValue
 from typing_extensions import TypeVar
 
 from fastroai.contracts.annotations import Annotation
+from fastroai.errors import ConfigurationError
 from fastroai.steps import PipelineConfig
 from fastroai.store.run_store import RunStore
 from fastroai.usage import Quote
@@ -100,6 +101,11 @@ class RowTarget(TakesRows, Protocol[OutputT_co]):
         """Settings of runs: the store unless the caller names one, the codec, the durability."""
         ...
 
+    @property
+    def takes_deps(self) -> bool:
+        """Whether calls take `deps`."""
+        ...
+
     def check_batches(self) -> None:
         """Check that the requests of calls can be sent in batches. Raises `ConfigurationError`."""
         ...
@@ -119,3 +125,15 @@ class RowTarget(TakesRows, Protocol[OutputT_co]):
     async def quote(self, inputs: Mapping[str, Any], deps: object) -> Quote:
         """Estimate a row, without a request."""
         ...
+
+
+def check_deps(target: RowTarget[Any], deps: object) -> None:
+    """Check, before anything is sent, that rows of a target can have `deps`.
+
+    Raises:
+        ConfigurationError: there are some, and the target takes none.
+    """
+    if deps is not None and not target.takes_deps:
+        kind = target.kind if target.kind == "flow" else "function"
+        expected = f"none, because {target.name!r} is a {kind} and takes none"
+        raise ConfigurationError("deps", deps, expected)

@@ -54,7 +54,7 @@ class FollowedMethods:
     calculator: CostCalculator
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Follow the methods that a class inherits from PydanticAI, and that no class with a meter defines."""
+        """Follow the methods that a class inherits from PydanticAI and that no class with a meter defines."""
         super().__init_subclass__(**kwargs)
         own = {name for kind in cls.__mro__ if issubclass(kind, FollowedMethods) for name in vars(kind)}
         for name in dir(cls):

@@ -134,8 +134,9 @@ class TestBadRows:
         assert not table.ok
 
     async def test_a_value_of_the_wrong_type_is_told_by_row_and_column(self, classify: Any) -> None:
-        table = await classify.map([{"text": 5}])
+        table = await classify.map([{"text": 5}, {"text": None}])
         assert "row 0: function 'classify': its inputs do not fit its contract: text:" in table[0].error
+        assert [row["text"] for row in table.records] == ["5", None]
 
     async def test_two_rows_with_one_key_are_told(self, classify: Any, model_server: ModelServer) -> None:
         rows = [{"id": "a", "text": "one"}, {"id": "b", "text": "two"}, {"id": "a", "text": "three"}]
@@ -447,8 +448,25 @@ class TestResuming:
             return text
 
         await other.run("x", store=store, run_id="r")
-        with pytest.raises(RunExists):
+        with pytest.raises(RunExists, match=r"it is a run of flow 'other'; choose another run_id"):
             await classify.map(["one"], store=store, run_id="r")
+        await classify.map(["one"], store=store, run_id="rows")
+        with pytest.raises(RunExists, match=r"it is a run of rows of 'classify'; choose another run_id"):
+            await other.map(["one"], store=store, run_id="rows")
+
+    async def test_deps_are_refused_before_anything_is_sent_where_nothing_takes_them(
+        self, classify: Any, model_server: ModelServer
+    ) -> None:
+        @flow
+        async def other(text: str) -> str:
+            return text
+
+        for target, kind in ((classify, "function"), (other, "flow")):
+            with pytest.raises(ConfigurationError, match=f"deps=3: expected none, because .* is a {kind}"):
+                await target.map(["one"], deps=3)
+            with pytest.raises(ConfigurationError, match="expected none"):
+                await target.estimate_rows(["one"], deps=3)
+        assert not model_server.ledger.entries
 
 
 class TestRunsOfRows:

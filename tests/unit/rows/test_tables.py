@@ -14,6 +14,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -38,6 +39,7 @@ FRAMES: dict[str, Any] = {
     "polars": lambda rows: pl.DataFrame(rows),
     "polars, lazy": lambda rows: pl.LazyFrame(rows),
     "pyarrow": lambda rows: pa.Table.from_pylist(rows),
+    "duckdb": lambda rows: duckdb.connect().from_arrow(pa.Table.from_pylist(rows)),
 }
 
 
