@@ -23,11 +23,14 @@ TESTS = Path(__file__).parent
 ROOT = TESTS.parent
 OF_TIME = re.compile(
     r"perf_counter|monotonic\(\)|time\.sleep|sleep\(0?\.\d|timeout=0?\.\d|os\.fork|os\.kill"
-    r"|threading\.Thread|ThreadPoolExecutor|to_thread|subprocess|multiprocessing"
+    r"|threading\.Thread|ThreadPoolExecutor|to_thread|Popen|create_subprocess|multiprocessing"
 )
-"""Found in the source of what depends on real time, or does several things at once."""
-HAVE_COMMANDS = ("durability", "properties", "versions", "workflows")
-"""Folders whose tests have commands: `make kill-sweep`, `make faults`, `make fuzz`, `make test-versions`."""
+"""Found in the source of what depends on real time, or does several things at once.
+
+A test that starts a program and waits until it has ended does one thing at a time.
+"""
+HAVE_COMMANDS = ("distributed", "durability", "properties", "versions", "workflows")
+"""Folders whose tests have commands: `make machines`, `kill-sweep`, `faults`, `fuzz` and `test-versions`."""
 
 
 def tests_of_time() -> list[str]:
