@@ -58,7 +58,7 @@ from fastroai.steps import PipelineConfig
 from fastroai.store.reading.following import FollowedRun
 from fastroai.store.reading.history import RunHistory
 from fastroai.store.record.declarations import OnChanged
-from fastroai.store.record.halting import cancel_halted, signal_elsewhere
+from fastroai.store.record.halting import signal_elsewhere
 from fastroai.store.record.headers import FoundHeader, check_run_id
 from fastroai.store.record.runs import seize
 from fastroai.store.record.snapshot import RunSnapshot
@@ -637,8 +637,10 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
                 run_store = store_of(store, self.config.store)
                 if run_store is None:
                     raise RunNotFound(run_id, None)
-                if not await signal_elsewhere(run_store, run_id, signal):
-                    await cancel_halted(run_store, run_id, self.config.codec)
+                if signal == "cancel":
+                    await self._history(run_store).cancel(run_id)
+                else:
+                    await signal_elsewhere(run_store, run_id, signal)
 
 
 def _is_due(found: FoundHeader) -> bool:

@@ -201,6 +201,25 @@ async def test_rows_that_wait_for_people_leave_the_worker_free(app: Distributed)
     assert (table.status, table.outputs) == ("finished", ["rested"] * 3)
 
 
+async def test_of_a_cancelled_run_nobody_is_asked_for_its_rows_until_it_continues(app: Distributed) -> None:
+    inbox = Inbox(app.store)
+    async with asyncio.timeout(PATIENCE), app.worker(every=0.2):
+        run = await app.map("people", [{"number": number} for number in range(3)], run_id="asks")
+        assert (await run.wait()).status == "paused"
+        assert len(await inbox.list()) == 3
+        await run.cancel()
+        assert not await inbox.list()
+        assert (await run.status()).rows == RowCounts(total=3)
+        await run.resume()
+        while len(await inbox.list()) < 3:
+            await asyncio.sleep(0.05)
+        for asked in await inbox.list():
+            await inbox.answer(asked.id, True)
+        while (await run.status()).status != "finished":
+            await asyncio.sleep(0.05)
+        assert (await run.result()).outputs == ["rested"] * 3
+
+
 async def test_a_run_of_rows_is_paused_cancelled_and_handed_over(
     app: Distributed, server: ModelServer
 ) -> None:

@@ -416,7 +416,7 @@ class RunHistory:
         """Stop a run at once, whichever process runs it; or a run that no process runs, if it can be resumed.
 
         A cancelled run keeps its partial work and can be resumed. The process of a running run notices it
-        within a second.
+        within a second. The runs of rows that wait are cancelled with their run, so nobody is asked for them.
 
         Raises:
             ConfigurationError: `run_id` cannot be the id of a run.
@@ -428,8 +428,11 @@ class RunHistory:
         from fastroai.store.record.halting import cancel_halted, signal_elsewhere
 
         check_run_id(run_id)
+        header = (await read_header(self._store, run_id)).header
         if not await signal_elsewhere(self._store, run_id, "cancel"):
             await cancel_halted(self._store, run_id, self._codec)
+        if header.rows is not None and (header.rows.waiting or header.status == "running"):
+            await self._cancel_paused(await child_runs(self._store, header))
 
     async def delete(self, run_id: str, *, force: bool = False) -> None:
         """Delete a run. If this is interrupted, the run is either unchanged or deleted.
@@ -583,6 +586,15 @@ class RunHistory:
         return replace(summary, error=f"{error_type}{colon}{masked(unseal_text(message, self._codec))}")
 
     # --- forgetting ---
+
+    async def _cancel_paused(self, children: Iterable[str]) -> None:
+        """Cancel the runs of rows that wait; the process that has the run of rows cancels the others."""
+        from fastroai.store.record.halting import cancel_halted
+
+        for child in children:
+            with suppress(RunNotFound, RunInProgress):
+                if (await read_header(self._store, child)).header.status == "paused":
+                    await cancel_halted(self._store, child, self._codec)
 
     async def _delete_children(self, header: RunHeader, *, force: bool) -> None:
         children: Sequence[str] = ()

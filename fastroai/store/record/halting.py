@@ -63,6 +63,8 @@ async def cancel_halted(store: RunStore, run_id: str, codec: PayloadCodec | None
         durability="sync",
         codec=codec,
     )
+    if (rows := found.header.rows) is not None:
+        run.counts = lambda: {"rows": replace(rows, waiting=0)}
     spent = await _spent(store, recorded, codec)
     await run.end(RunFinished(status="cancelled", reason_code="cancelled"), spent)
 

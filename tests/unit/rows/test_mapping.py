@@ -30,7 +30,7 @@ from fastroai.pipelines import Progress
 from fastroai.rows import RowEnded, RowFailed, RowGivenBack, RowTable
 from fastroai.runtime import budget_scope
 from fastroai.runtime.facts import ToolEnded
-from fastroai.store import MemoryRunStore, RunHistory, SQLiteRunStore
+from fastroai.store import MemoryRunStore, RowCounts, RunHistory, SQLiteRunStore
 from fastroai.store.record.checksums import with_checksum
 from fastroai.store.record.headers import keys_with, read_header
 from fastroai.testing import Fault, ModelServer, Reply, ToolCall
@@ -574,6 +574,26 @@ class TestRunsOfRows:
         table = await pipeline.map(rows, store=store, run_id="r")
         assert table.outputs == ["easy", "a mystery"]
         assert table.status == "finished"
+
+    async def test_of_a_cancelled_run_nobody_is_asked_for_its_rows_until_it_continues(self) -> None:
+        @step
+        async def asks(ctx: StepContext[Any]) -> str:
+            return await ctx.ask(f"What is {ctx.get_input('text')}?", str)
+
+        pipeline, store = Pipeline("asks", {"asks": asks}), MemoryRunStore()
+        inbox, history, rows = Inbox(store), RunHistory(store), [{"text": "this"}, {"text": "that"}]
+        for cancel in (lambda: history.cancel("r"), lambda: pipeline.row_runs.cancel("r", store=store)):
+            table = await pipeline.map(rows, store=store, run_id="r")
+            assert (table.status, len(await inbox.list())) == ("paused", 2)
+            await cancel()
+            assert not await inbox.list()
+            assert {run.status for run in await history.list()} == {"cancelled"}
+            assert (await history.list(pipeline="asks.map"))[0].rows == RowCounts(total=2)
+        await pipeline.map(rows, store=store, run_id="r")
+        for question in await inbox.list():
+            await inbox.answer(question.id, question.question)
+        table = await pipeline.map(rows, store=store, run_id="r")
+        assert table.outputs == ["What is this?", "What is that?"]
 
     async def test_a_deleted_run_takes_the_runs_of_its_rows_with_it(self) -> None:
         @step
