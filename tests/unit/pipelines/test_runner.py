@@ -401,7 +401,9 @@ def test_an_interrupt_in_a_step_ends_the_program_and_the_other_steps(
 
 
 @pytest.mark.parametrize("why", ["a step failed", "the run was cancelled"])
-def test_an_interrupt_while_steps_are_being_cancelled_is_not_lost(why: str) -> None:
+def test_an_interrupt_while_steps_are_being_cancelled_is_not_lost(
+    why: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async def main() -> None:
         hanging = Hanging()
 
@@ -426,6 +428,8 @@ def test_an_interrupt_while_steps_are_being_cancelled_is_not_lost(why: str) -> N
 
     with pytest.raises(SystemExit, match="3"), asyncio.Runner() as runner:
         runner.run(main())
+    gc.collect()
+    assert caplog.records == []
 
 
 async def test_a_worker_that_somebody_cancels_from_outside_cancels_the_run() -> None:
