@@ -4,6 +4,7 @@
 
 What such a test says must not depend on how busy the machine is. There are three workers for each core, which
 keep each other waiting; `--busy` adds processes that only compute. Each failure is printed when it happens.
+A test runs next to itself, too: its rounds are spread over the workers.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+
+from support.rounds import ROUNDS
 
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent
@@ -95,13 +98,25 @@ def main() -> int:
     options.add_argument("tests", nargs="*", help="tests, instead of those that depend on time")
     given = options.parse_args()
     tests = given.tests or tests_of_time()
-    command = [sys.executable, "-m", "pytest", "-q", "-n", str(given.workers), *tests]
-    failed = 0
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "support.rounds",
+        "-n",
+        str(given.workers),
+        "--dist",
+        "worksteal",
+    ]
+    command += tests
+    environment = os.environ | {
+        ROUNDS: str(given.times),
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH")))),
+    }
     with busy(given.busy):
-        for number in range(1, given.times + 1):
-            failed += subprocess.run(command, cwd=ROOT, check=False).returncode != 0
-            print(f"run {number} of {given.times}: {failed} failed so far", flush=True)
-    return 1 if failed else 0
+        return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
 
 
 if __name__ == "__main__":

@@ -194,7 +194,7 @@ class Runner:
     def _on_worker_done(self, worker: asyncio.Task[None]) -> None:
         self._workers.discard(worker)
         if not worker.cancelled():
-            worker.exception()  # an interrupt has left the loop already, and asyncio would log that it was lost
+            worker.exception()  # an interrupt has left the loop, and asyncio would log that it was lost
         elif not self._finished.done():
             self._finished.cancel()
 
