@@ -102,8 +102,9 @@ class Distributed(Client):
         Args:
             *doors: The pipelines and so on, each with a name of its own; also typed functions and agents,
                 whose runs are those of `map`.
-            deps_factory: Function that makes the `deps` of a run in the worker that executes it, of the id,
-                tenant, tags and inputs of the run. It may be async. Typed functions take no `deps`.
+            deps_factory: Function that makes the `deps` of a run, in the worker that executes it. It is given
+                a `CarriedRun`: the id, tenant, tags and inputs. It may be async. Typed functions take no
+                `deps`.
 
         Raises:
             ConfigurationError: the object cannot be run, its name is registered already, or its

@@ -134,15 +134,15 @@ class Client:
         Args:
             pipeline: The name of the pipeline, graph, router, flow or bound workflow.
             inputs: As in `execute`, as JSON.
-            run_id: The id of the run; by default a new one. A run with this id starts only once, however
-                often it is asked for.
+            run_id: The id of the run; by default a new one. A second call with the same id raises
+                `RunExists`, so a repeated call never starts a second run.
             queue: The queue.
             priority: From 1, the first, to 2,147,483,647; runs without one come before all others.
             partition: The partition of a queue that has some, such as a tenant.
             delay: Seconds before which the run does not begin.
             tags: As in `execute`.
             tenant: As in `execute`.
-            budget: As in `execute`. It is on record, so it is a `Budget` and no `SpendLimit`; these are in
+            budget: As in `execute`, but only a `Budget`, because it is put on record. Set a `SpendLimit` in
                 the config of the pipeline.
 
         Raises:
@@ -251,7 +251,7 @@ class Client:
         stretch = stretch_id(found.header, routing.stretch)
         if next_of(found, (await self._engine.rows([stretch])).get(stretch), roster).fate == "has one":
             return ""
-        return f"no running worker has {name!r} as it was when the run began"
+        return f"no running worker has {name!r} in the version that this run began with; start one that has"
 
     # --- parts ---
 

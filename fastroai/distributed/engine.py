@@ -68,7 +68,7 @@ class RateLimit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueOptions:
-    """Limits of a queue, under DBOS's names. They count stretches: the work on a run between two waits.
+    """Limits of a queue, under DBOS's names. They count the runs at which workers work, not those that wait.
 
     With any `partition_` option the queue has partitions, and each run in it needs one.
     """
@@ -349,7 +349,8 @@ class Engine:
                 raise ConfigurationError("DBOS", self._app, expected)
         elif not {one.name for one in DBOS.list_queues()}.issuperset(names):
             expected = (
-                f"a worker of the application and database of the DBOS that is launched here: {self._app!r}"
+                "a worker with the application and database of the DBOS that this process has launched: "
+                f"{self._app!r}"
             )
             raise ConfigurationError("DBOS", Address(self._url).shown, expected)
         _callbacks = carry, fire

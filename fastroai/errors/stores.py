@@ -65,7 +65,10 @@ class SpendStoreUnavailable(StoreUnavailable):
     """
 
     def __str__(self) -> str:
-        return f"spend {super().__str__()}, or SpendLimit(on_unavailable='allow') sends requests uncounted"
+        return (
+            f"spend {super().__str__()}; SpendLimit(on_unavailable='allow') would send requests without "
+            "counting them"
+        )
 
 
 class RunStoreUnavailable(StoreUnavailable):

@@ -136,16 +136,16 @@ def compute(
     ensure: OutputConditions = None,
     budget: BudgetLike | None = None,
 ) -> Any:
-    """Make a typed function from its body. It is awaited, checked and on record like one with `@infer`.
+    """Make a typed function of code. It is awaited, checked and on record like a function of `@infer`.
 
         @compute
         def classify(text: str) -> Sentiment:
             return Sentiment(label="positive" if "great" in text else "neutral", confidence=1, reasoning="")
 
     So one kind can replace the other, and callers stay as they are. A function that is not `async` runs in a
-    worker thread. In a flow, the output is on record, and a resumed flow does not compute it again. Such a
-    function may also be a condition without `await`: `if is_urgent(ticket):`. Then it runs at once, and a
-    resumed flow computes it again.
+    worker thread. In a flow, the output is on record, and a resumed flow does not compute it again. The call
+    of a function that returns a bool may also be a condition without `await`: `if is_urgent(ticket):`. Then
+    it runs at once, and a resumed flow computes it again.
 
     Args:
         function: The function.

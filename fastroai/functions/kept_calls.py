@@ -229,7 +229,7 @@ class KeptCall:
 def call_records(*, after: int = 0) -> tuple[KeptCall, ...]:
     """Return the last 10,000 calls of typed functions in this process, in the order of their ends.
 
-    Outputs on record that a resumed run gives back are no calls.
+    Outputs that a resumed run takes from its record do not count as calls.
 
     Args:
         after: Return only calls with a higher index: those that have ended since you looked last.

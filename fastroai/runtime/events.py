@@ -84,7 +84,7 @@ class BudgetWarning(RunEvent):
 
 @dataclass(slots=True, kw_only=True)
 class BudgetRefused(PlacedFact, Notes):
-    """A budget refused a request or a step before it began, cut an answer, or was crossed by two charges."""
+    """A budget refused a request or a step, cut off an answer, or was crossed by simultaneous charges."""
 
     kind: ClassVar[str] = "budget_refused"
     identity: ClassVar = ("refusal", "place")

@@ -897,8 +897,9 @@ class StepContext(Generic[DepsT_co]):
     ) -> Spend:
         """Set money aside in every budget and spend limit around this step, before you spend it.
 
-        Use it with `async with`, or with `with` in sync steps. `fastroai.spend` takes the same arguments, and
-        also works in tools and in any other code.
+        Use it with `async with`, or with `with` in sync steps. If you do not call `settle` with the cost, or
+        `release`, the purchase counts at the most that it can have cost. `fastroai.spend` explains the
+        arguments, and also works in tools and in any other code.
 
             async with ctx.spend("0.02", model="acme:search") as purchase:
                 found = await search(question)

@@ -75,9 +75,9 @@ class Question:
 
     @classmethod
     def of(cls, asked: QuestionAsked, run: RunHeader | Part) -> Question:
-        """Return a question, whose values are unsealed, in the form that people see.
+        """Return a question as people see it. Its values are not encrypted any more.
 
-        `run` is the header of the run; or the outermost pipeline or graph, if no store has the run.
+        `run` is the header of its run; or, for a run without a store, the outermost pipeline or graph.
         """
         header = run if isinstance(run, RunHeader) else None
         return cls(

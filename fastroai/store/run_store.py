@@ -70,7 +70,7 @@ class RunStore(Protocol):
         Without values, only the revision is checked.
 
         Raises:
-            RevisionConflict: the key's last position is another.
+            RevisionConflict: the last position of the key is not `revision`.
         """
         ...
 
@@ -123,7 +123,7 @@ class DeletesAtRevision(RunStore, Protocol):
         fails, however late it comes. A key that `append` makes still begins at 1.
 
         Raises:
-            RevisionConflict: the key's last position is another, or the key is gone.
+            RevisionConflict: the last position of the key is not `revision`, or the key is gone.
         """
         ...
 

@@ -98,7 +98,7 @@ class _Filler:
         """Count values before they are made: arrays of arrays soon take more memory than there is."""
         self._left -= values
         if self._left < 0:
-            raise TooLargeError(f"what fits the schema has more than {_MOST_VALUES:,} values")
+            raise TooLargeError(f"the schema asks for more than {_MOST_VALUES:,} values")
 
     def fill(self, schema: JsonObject | bool) -> Any:
         self._take(1)
@@ -239,9 +239,7 @@ class _Filler:
             return _FORMATS[schema["format"]]
         shortest: int = schema.get("minLength", 0)
         if shortest > _MOST_CHARACTERS:
-            raise TooLargeError(
-                f"what fits the schema has a text of more than {_MOST_CHARACTERS:,} characters"
-            )
+            raise TooLargeError(f"the schema asks for a text of more than {_MOST_CHARACTERS:,} characters")
         pattern = schema.get("pattern")
         candidates = [character * max(shortest, 1) for character in "x0aA"] if pattern else []
         for candidate in ["x" * shortest, *candidates]:

@@ -188,7 +188,7 @@ class RunsHost(Generic[DepsT]):
         )
 
     async def resume(self, run: RunSummary) -> None:
-        """Continue a run, and return when it does.
+        """Continue a run. Returns when the run has begun to continue, and does not wait for its end.
 
         Raises:
             RunInProgress: a process has it.
@@ -250,9 +250,7 @@ class RunsHost(Generic[DepsT]):
     async def _carry_out(self, run_id: str, call: Callable[[OnEvent], Awaitable[object]]) -> None:
         """Carry out a run in a task of its own, and return when it is on record that it goes on."""
         if not self.is_open:
-            expected = (
-                "an open host: pass the lifespan of these routes to the application, as their docs show"
-            )
+            expected = "started routes: make the application with their lifespan, as in FastAPI(lifespan=...)"
             raise ConfigurationError("lifespan", "not open", expected)
         if len(self._running) >= self._most:
             detail = "this process carries out as many runs as it may"

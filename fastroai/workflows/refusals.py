@@ -67,7 +67,7 @@ def answered(call: F) -> F:
         except Refused as refused:
             return refused.answer.model_copy(update={"flow_id": flow_id})
         except NotAWorkflow:
-            message = f"Run {flow_id!r} is one of a pipeline or graph, and has no workflow."
+            message = f"Run {flow_id!r} is a run of a pipeline or graph, not of a workflow."
             return error("not_a_workflow", message, flow_id=flow_id)
         except FastroAIError as raised:
             return error_of(raised, flow_id)

@@ -61,10 +61,10 @@ class Workflow:
         )
         result.status, result.output, result.usage.cost_usd
 
-    `infer` functions and inline steps are asked of agents: those in `agents`, by the name of the step's agent
-    or of the function, else of an agent with the model of the spec, or `model`. `compute` functions are the
-    callables in `functions`. Gates are questions in the inbox of `fastroai.human`. Steps that do not need
-    each other run side by side.
+    Agents perform the `infer` functions and the inline steps: the one in `agents` that is named like the
+    agent of the step, or like the function; else a new one with the model of the spec, or `model`. The
+    callables in `functions` perform the `compute` functions. A gate is a question in the inbox of
+    `fastroai.human`. Steps that do not need each other run side by side.
     """
 
     def __init__(self, spec: WorkflowSpec, *, flow: str | None = None) -> None:
@@ -238,10 +238,9 @@ class BoundWorkflow(FrontDoor[Any, Mapping[str, Any], WorkflowResult]):
         return self.workflow.replay(trace)
 
     async def fork(self, run_id: str, **options: Never) -> Never:  # type: ignore[override]
-        """Refuse to fork a run: a workflow goes back to checkpoints, with `fastroai flow revert`."""
-        raise ConfigurationError(
-            "fork", run_id, "a run of a pipeline, graph or router; a workflow has checkpoints"
-        )
+        """Raise `ConfigurationError`: a workflow goes back to a checkpoint, by `fastroai flow revert`."""
+        expected = "a run of a pipeline, graph or router; take a workflow back with `fastroai flow revert`"
+        raise ConfigurationError("fork", run_id, expected)
 
     async def estimate(self, inputs: Mapping[str, Any] | None = None, deps: Any = None) -> Quote:
         """Return the most that a run can cost: the budget of the flow. Without one, the cost is unknown."""

@@ -136,7 +136,7 @@ class Metered(AbstractCapability[Any]):
         return ModelCache()
 
     def get_ordering(self) -> CapabilityOrdering:
-        """Run before the hooks of other capabilities, because they may make requests."""
+        """Run before the hooks of other capabilities, because those may make requests, which are metered."""
         return CapabilityOrdering(position="outermost")
 
     def model(self, model: Model | str) -> Model:
@@ -153,7 +153,11 @@ class Metered(AbstractCapability[Any]):
         return self._metered_model(self.models.get(model) if isinstance(model, str) else model)
 
     def purchase_retries(self, built_by_name: bool) -> int:
-        """Return the number of extra attempts at requests for embeddings and images."""
+        """Return the extra attempts at requests for embeddings and images.
+
+        `built_by_name` says whether FastroAI has made the model of its name. If it is an object of the
+        user, its SDK tries again by itself, so there are none.
+        """
         if self.request_retries is not None:
             return self.request_retries
         return DEFAULT_REQUEST_RETRIES if built_by_name else 0  # the SDK of the user's own model retries
@@ -238,7 +242,7 @@ class Metered(AbstractCapability[Any]):
         return fallback.use
 
     async def for_run(self, ctx: RunContext[Any]) -> AbstractCapability[Any]:
-        """Refuse realtime sessions of the agent inside a run, and calls with which a browser starts one.
+        """Refuse realtime sessions inside a run, and requests for the token with which a browser opens one.
 
         Raises:
             UnmeteredRequestError: the call is inside of a run, and not inside of `spend`.

@@ -345,7 +345,7 @@ class RequestAttempt:
     def fail(self, error: BaseException) -> None:
         """Charge a request without a response: nothing if it surely was not billed, else its bound."""
         if isinstance(error, Outgrown):
-            self.fail_unsent("not sent: it is larger than the request that its budgets had approved")
+            self.fail_unsent("not sent: something has made it larger since its budgets approved it")
             return
         self._end_permit(None, error)
         assert self.reservation is not None

@@ -302,9 +302,9 @@ def parallel(
 
     `concurrency` is the most coroutines that run at once; the others wait for their turn, in order.
 
-    A stop of a budget or of the run, or a cancellation, ends all. If the own budget of a function stops it,
-    that is a failure of that call alone. With `require=0`, a budget around them is, too: what was paid for
-    before it was used up is returned, and each of the others is a `Failure`.
+    If the run is stopped or cancelled, or a budget around the calls is used up, all of them end. With
+    `require=0`, a used-up budget does not raise: the results that were paid for are returned, and each of the
+    other calls is a `Failure`. A budget of a function's own stops only that call.
 
     `validate` takes the tuple of results. It is like `ensure` of a function: a lambda that is true, or a
     function that returns True or False, or raises AssertionError or ValueError.

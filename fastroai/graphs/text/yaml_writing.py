@@ -60,5 +60,7 @@ def _budget_part(budget: Budget | None) -> BudgetPart | None:
     usd = None if budget.usd is None else str(budget.usd)
     part = BudgetPart(usd=usd, tokens=budget.tokens, requests=budget.requests, ms=budget.ms)
     if not isinstance(budget, Budget) or Budget(**part.model_dump()) != budget:
-        raise ConfigurationError("budget", budget, "a Budget of usd, tokens, requests and ms, to be written")
+        raise ConfigurationError(
+            "budget", budget, "a Budget with usd, tokens, requests and ms alone, which YAML can hold"
+        )
     return part

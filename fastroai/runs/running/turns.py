@@ -66,9 +66,7 @@ def check_existing(on_existing: OnExisting, busy: WhenBusy, run_id: str | None) 
         expected = f"one of {', '.join(map(repr, get_args(OnExisting)))}"
         raise ConfigurationError("on_existing", on_existing, expected)
     if on_existing == "fail" and busy.do != "reject":
-        expected = (
-            f"'resume', 'return' or 'replace' with on_busy={busy.do!r}: a call that fails does not wait"
-        )
+        expected = f"'resume', 'return' or 'replace' with on_busy={busy.do!r}: 'fail' would not wait"
         raise ConfigurationError("on_existing", on_existing, expected)
     if on_existing == "return" and busy.do == "interrupt":
         expected = "'enqueue' with on_existing='return': an interrupted run has no result"

@@ -437,7 +437,7 @@ class RunHistory:
     async def delete(self, run_id: str, *, force: bool = False) -> None:
         """Delete a run. If this is interrupted, the run is either unchanged or deleted.
 
-        The runs of the rows of a run of rows are deleted first.
+        If it is a run of `map`, the runs that it made for its rows are deleted first.
 
         Args:
             run_id: The run.
@@ -482,8 +482,8 @@ class RunHistory:
         """Delete the runs that have not changed for some time, and return their ids.
 
         Runs that are in progress are kept, and so are unreadable runs, whose age is unknown. Paused runs are
-        deleted like all others, and so are runs that a coding agent drives: give an age within which they
-        always continue, or `status`.
+        deleted like all others, and so are runs of which a coding agent performs the steps. To keep these,
+        choose an `older_than` that is longer than any pause, or name the `status` of those to delete.
 
         Args:
             older_than: The time since the last change, as a `timedelta`. A number is refused, because its
@@ -493,7 +493,7 @@ class RunHistory:
             dry_run: Only return the ids.
 
         Raises:
-            ConfigurationError: there is no such status, or the age is negative, or no `timedelta`.
+            ConfigurationError: there is no such status, or the age is negative or not a `timedelta`.
         """
         is_several = isinstance(status, Iterable) and not isinstance(status, str)
         wanted = None if status is None else tuple(status) if is_several else (status,)

@@ -390,9 +390,11 @@ class RunTrace:
     def drawing(self, opened: Collection[str] = ()) -> Drawing:
         """Return the drawing of the run, for `svg` or `mermaid`: its shape, and the path that the run took.
 
-        It needs no code of the run. A flow has no shape: its calls are drawn in their order. `opened` has the
-        ids of nodes that are drawn with what is inside of them, such as `review`, and in that
-        `review@1/inner/check`. They are places as in `timeline`, without the numbers of visits.
+        It needs no code of the run. A flow has no shape: its calls are drawn in their order.
+
+        Args:
+            opened: The nodes that are drawn with what is inside of them, such as `review`; a node in that run
+                is `review@1/inner/check`, its place in `timeline` without the number of its last visit.
         """
         from fastroai.store.reading.run_drawing import RunDrawing
 

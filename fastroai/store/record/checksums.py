@@ -24,5 +24,5 @@ def without_checksum(stored: bytes) -> bytes:
         raise ValueError("it is in a payload store: give the OffloadingRunStore that it was written with")
     text = stored[9:]
     if stored[:9] != b"%08x " % crc32(text):
-        raise ValueError("its checksum does not match, so it has changed since it was written")
+        raise ValueError("its checksum does not match: something else has changed it since it was written")
     return text

@@ -85,9 +85,9 @@ def request_bound(
 ) -> RequestBound:
     """Return the bound of a request to a model of one provider. Takes the arguments of `Model.request`.
 
-    `added_input` is the most tokens that are sent or added to the input besides these arguments, and makes it
-    another request. `besides` is the most tokens that the model adds to the same request. `most_counted` is
-    the most input tokens by the provider's own count (`AskedRequest.most_by_count`).
+    `added_input` is for a later request, whose input has at most so many tokens more than these arguments.
+    `besides` is the most input tokens that the model itself adds to this request. `most_counted` is the most
+    input tokens by the provider's own count (`AskedRequest.most_by_count`).
 
     Most native tools, `extra_body`, beta headers and unusual settings have no bound: their bill can exceed
     any count of tokens. If the input has more than text and images in the body, the model's context window

@@ -304,7 +304,9 @@ def _response(rules: InputRules, message: ModelResponse) -> int:
             tokens += rules.count(part.content) + rules.allowances.message + rules.render(_FRAME[:32])
             hidden |= part.provider_name in (None, rules.provider)  # others' thoughts are sent as text
         else:
-            raise _NotInBody(f"the size of {part.part_kind!r} in an earlier answer is not documented")
+            raise _NotInBody(
+                f"the provider does not say how many tokens a {part.part_kind!r} of an earlier answer has"
+            )
     return tokens + _texts(rules, texts) + (_hidden(rules, message) if hidden else 0)
 
 

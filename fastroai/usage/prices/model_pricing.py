@@ -80,7 +80,9 @@ class TokenPrices:
         total = _ZERO
         for tokens, per_mtok in self._priced_tokens(usage):
             if tokens < 0:
-                raise ValueError(f"parts of its token counts exceed their totals: {usage}")
+                raise ValueError(
+                    f"its token counts contradict each other, because a part is more than the total: {usage}"
+                )
             total = EXACT.add(total, EXACT.multiply(tokens, per_mtok))
         return EXACT.divide(total, _TOKENS_PER_MTOK)
 

@@ -574,7 +574,8 @@ class WorkflowMachine:
         name = plan.flow.steps[position].id
         step_id = plan.step_id(name)
         if self.revisions_left(step_id) == 0:  # nobody is offered this; an answer on record may still say it
-            reason = f"gate {step_id!r} asks for a revision, and max_rounds={plan.flow.max_rounds} were made"
+            made = f"all max_rounds={plan.flow.max_rounds} were made"
+            reason = f"gate {step_id!r} asks for another revision, but {made}"
             self._fail(flow, Stopped("failed", "max_rounds", reason, step_id))
             return
         flow.rounds.append(tuple(flow.records))

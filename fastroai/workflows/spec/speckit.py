@@ -76,7 +76,7 @@ def compile_speckit(folder: Path, flow: str = "tasks") -> SpeckitSpec:
 
     Raises:
         ConfigurationError: There are no task files, or too many; two come to the same id; one is too long or
-            is not UTF-8; or the name of the flow is none.
+            is not UTF-8; or the name of the flow is not a valid name.
         OSError: A file cannot be read.
         MissingExtraError: PyYAML is not installed (the extra `workflows`).
     """

@@ -125,8 +125,8 @@ def _refuse_links(root: Path, path: Path) -> None:
             return
         if one.is_symlink():
             expected = (
-                f"a file or folder, and not a symbolic link (to {os.readlink(one)}); "
-                "--part leaves out parts that are not to be set up"
+                f"a file or folder, and not a symbolic link (to {os.readlink(one)}); replace the link, or "
+                "choose other things to set up with --part"
             )
             raise ConfigurationError("file", str(one), expected)
     raise ConfigurationError("file", str(path), f"a file in {root}")
