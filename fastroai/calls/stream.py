@@ -105,7 +105,8 @@ class ChatStream(SettledStream[StreamChunk[OutputDataT]], Generic[OutputDataT]):
 
     Leaving the stream early ends the call and settles its cost. The methods of PydanticAI's stream read the
     same answer: `stream_text`, `stream_output`, `stream_response`, `get_output`. In a block, each continues
-    where the one before it stopped: `async with agent.run_stream(...) as stream`.
+    where the one before it stopped, but `stream_text` first gives all the text so far once more:
+    `async with agent.run_stream(...) as stream`.
     """
 
     def __init__(
@@ -238,7 +239,7 @@ class ChatStream(SettledStream[StreamChunk[OutputDataT]], Generic[OutputDataT]):
     async def cancel(self) -> None:
         """Stop the answer: if you read on, the stream ends with the text that has arrived so far.
 
-        To stop it without reading on, leave the stream.
+        To stop it without reading on, leave the stream. Before the stream is read, this does nothing.
         """
         if self._streaming is not None and self.response is None:
             await self._streaming.cancel()

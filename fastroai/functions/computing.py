@@ -143,9 +143,9 @@ def compute(
             return Sentiment(label="positive" if "great" in text else "neutral", confidence=1, reasoning="")
 
     So one kind can replace the other, and callers stay as they are. A function that is not `async` runs in a
-    worker thread. In a flow, the output is on record, and a resumed flow does not compute it again. The call
-    of a function that returns a bool may also be a condition without `await`: `if is_urgent(ticket):`. Then
-    it runs at once, and a resumed flow computes it again.
+    worker thread. In a flow, the output is on record, and a resumed flow does not compute it again. A call of
+    a function that is not `async` may also be a condition without `await`: `if is_urgent(ticket):`. Then it
+    runs at once, and a resumed flow computes it again.
 
     Args:
         function: The function.

@@ -84,7 +84,7 @@ class BudgetWarning(RunEvent):
 
 @dataclass(slots=True, kw_only=True)
 class BudgetRefused(PlacedFact, Notes):
-    """A budget refused a request or a step, cut off an answer, or was crossed by simultaneous charges."""
+    """A budget refused a request or a step, cut off an answer, or was crossed before more was charged."""
 
     kind: ClassVar[str] = "budget_refused"
     identity: ClassVar = ("refusal", "place")

@@ -488,7 +488,7 @@ WholePart: TypeAlias = Annotated[
 
 @dataclass(slots=True, kw_only=True)
 class RunStarted(RunFact):
-    """A run of a pipeline or graph began. In a log this is the first fact; nested runs do not record one."""
+    """A run of a pipeline or graph began: the first fact of a log. Nested runs tell only listeners of it."""
 
     kind: ClassVar[str] = "run_started"
     part: WholePart = NOWHERE

@@ -75,7 +75,7 @@ class Question:
 
     @classmethod
     def of(cls, asked: QuestionAsked, run: RunHeader | Part) -> Question:
-        """Return a question as people see it. Its values are not encrypted any more.
+        """Return a question as people see it. `asked` must not be encrypted any more.
 
         `run` is the header of its run; or, for a run without a store, the outermost pipeline or graph.
         """

@@ -32,7 +32,7 @@ class SimpleTracer(SpanTracer):
         self.level = level
 
     def span(self, name: str, **attributes: AttributeValue) -> AbstractAsyncContextManager[str]:
-        """Return a span; its trace id is random, 32 hexadecimal digits."""
+        """Return a span. Its trace id is that of the span around it, or random: 32 hexadecimal digits."""
         return _Span(self, name, attributes)
 
 

@@ -155,8 +155,8 @@ class Metered(AbstractCapability[Any]):
     def purchase_retries(self, built_by_name: bool) -> int:
         """Return the extra attempts at requests for embeddings and images.
 
-        `built_by_name` says whether FastroAI has made the model of its name. If it is an object of the
-        user, its SDK tries again by itself, so there are none.
+        `built_by_name` says whether FastroAI has made the model of its name. Unless `request_retries` is set,
+        there are none for an object of the user, because its SDK tries again by itself.
         """
         if self.request_retries is not None:
             return self.request_retries

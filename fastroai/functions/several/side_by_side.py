@@ -304,7 +304,7 @@ def parallel(
 
     If the run is stopped or cancelled, or a budget around the calls is used up, all of them end. With
     `require=0`, a used-up budget does not raise: the results that were paid for are returned, and each of the
-    other calls is a `Failure`. A budget of a function's own stops only that call.
+    other calls is a `Failure`. If the budget of a function itself is used up, its call fails like any other.
 
     `validate` takes the tuple of results. It is like `ensure` of a function: a lambda that is true, or a
     function that returns True or False, or raises AssertionError or ValueError.

@@ -46,7 +46,10 @@ class PriceTier(PricesPerMtok, total=False):
 
 
 class PricingOverride(PricesPerMtok, total=False):
-    """Prices of one model. Without `input_per_mtok` and `output_per_mtok`, list prices apply."""
+    """Prices of one model. Without prices of tokens, list prices apply.
+
+    Prices of tokens, and `tiers`, need both `input_per_mtok` and `output_per_mtok`.
+    """
 
     tiers: Sequence[PriceTier]
     """Prices that depend on the size of the input."""

@@ -35,8 +35,8 @@ class UsageReport:
         print(report)
         report.by_model["openai:gpt-5-mini"].cost_usd
 
-    In each group the most expensive row comes first, bounds included. The rows of each group, except
-    `by_tool` and `by_tag`, add up exactly to `total`, because each request is in one of them.
+    In each group except `by_outcome` the most expensive row comes first, bounds included. The rows of each
+    group, except `by_tool` and `by_tag`, add up exactly to `total`, because each request is in one of them.
     """
 
     total: UsageRow
