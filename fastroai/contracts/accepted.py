@@ -29,7 +29,7 @@ def check_accepts(accepts: object) -> None:
             is_typeddict(accepts) or issubclass(accepts, BaseModel) or dataclasses.is_dataclass(accepts)
         )
     if not fits:
-        expected = "types by name, or a TypedDict, a BaseModel class or a dataclass"
+        expected = "a mapping from names to types, or a TypedDict, a BaseModel class or a dataclass"
         raise ConfigurationError("accepts", accepts, expected)
 
 

@@ -349,8 +349,8 @@ class Engine:
                 raise ConfigurationError("DBOS", self._app, expected)
         elif not {one.name for one in DBOS.list_queues()}.issuperset(names):
             expected = (
-                "a worker with the application and database of the DBOS that this process has launched: "
-                f"{self._app!r}"
+                "the database and the application name of the DBOS that this process has launched; the "
+                f"worker has the application {self._app!r}"
             )
             raise ConfigurationError("DBOS", Address(self._url).shown, expected)
         _callbacks = carry, fire

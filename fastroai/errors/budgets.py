@@ -294,7 +294,7 @@ class SpendLimitExceeded(CostBudgetExceeded):
     @property
     def _advice(self) -> str:
         too_much = self.requested is not None and self.requested > self.limit
-        by_hand = " in code; for the open window only, use SpendBook.set_limit or `fastroai spend set`"
+        by_hand = " in code, or for the current window alone with SpendBook.set_limit or `fastroai spend set`"
         if self._is_held_by_others:
             return f"{_AFTER_OTHERS}, or raise the limit{by_hand}"
         if too_much or self.resets_at is None:

@@ -266,10 +266,9 @@ class LangGraphStopped(FastroAIError):
     def __str__(self) -> str:
         if self.reason == "interrupt":
             return (
-                f"the graph of step {self.step_id!r} waits for an answer to {self.detail}. Pass "
-                "a function that returns it as graph_step(answer=...), and resume the run. This needs a "
-                "store "
-                "for the run, and a checkpointer in the graph"
+                f"the LangGraph graph of step {self.step_id!r} waits for an answer to {self.detail}. Pass a "
+                "function that returns it as graph_step(graph, answer=...), and resume the run. This needs a "
+                "store for the run, and a graph that was compiled with a checkpointer"
             )
         return (
             f"the graph of step {self.step_id!r} has reached its recursion limit ({self.detail}); make "

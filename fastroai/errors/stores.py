@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from fastroai.errors.base import FastroAIError
+from fastroai.version import DISTRIBUTION
 
 
 class FlowStopped(FastroAIError):
@@ -303,8 +304,9 @@ class RunCorrupt(FastroAIError):
     def __str__(self) -> str:
         what = f"entry {self.position}" if self.position else "the record"
         return (
-            f"{what} of run {self.run_id!r} cannot be read: {self.reason}. Restore the store from a backup, "
-            f"or start a new run; RunHistory(store).delete({self.run_id!r}, force=True) deletes this one"
+            f"{what} of run {self.run_id!r} cannot be read: {self.reason}. If that cannot be set right, "
+            "restore the store from a backup, or start a new run; "
+            f"RunHistory(store).delete({self.run_id!r}, force=True) deletes this one"
         )
 
 
@@ -321,7 +323,7 @@ class RunFromNewerVersion(FastroAIError):
     def __str__(self) -> str:
         return (
             f"run {self.run_id!r} is written in format {self.format}, and this version of fastroai reads up "
-            f"to {self.known}; nothing was run. Update fastroai, or start a new run"
+            f"to {self.known}; nothing was run. Update it (pip install -U {DISTRIBUTION}), or start a new run"
         )
 
 

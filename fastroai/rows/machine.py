@@ -226,7 +226,7 @@ class RowMachine:
                 refused = number_of_key(refused_key(row.number, row.key))
                 self._counts["failed" if refused in self._failed else "new"] += 1
             same = f"row {row.number} has the key {row.key!r} of row {self._keys[key]}"
-            return RefuseRow(f"{same}, so it was not asked; give key= a column whose values differ")
+            return RefuseRow(f"{same}, so it was left out; set key= to a column that differs in every row")
         if row.is_keyed:
             self._keys[key] = row.number
         if (done := self._done.get(key)) is not None:

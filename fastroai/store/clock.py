@@ -15,10 +15,10 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-def check_clock(option: str, clock: object) -> None:
+def check_clock(clock: object) -> None:
     """Refuse a clock that cannot be called. Raises `ConfigurationError`."""
     if not callable(clock):
-        raise ConfigurationError(option, clock, "a function without parameters that returns the time")
+        raise ConfigurationError("clock", clock, "a function that returns a datetime with a time zone")
 
 
 def ago(now: datetime, age: timedelta) -> datetime:

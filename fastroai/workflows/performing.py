@@ -147,12 +147,13 @@ class Performers:
         }
         asked |= dict.fromkeys(name for name, one in spec.functions.items() if one.mode == "infer")
         problems = [
-            f"a function of mode compute instead of functions[{name!r}].{nearest_hint(name, computed)}"
+            f"functions= without {name!r}, which is not a compute function of the spec."
+            f"{nearest_hint(name, computed)}"
             for name in self._functions
             if name not in computed
         ]
         problems += [
-            f"the name of an agent or of a function of mode infer instead of agents[{name!r}]."
+            f"agents= without {name!r}, which is neither an agent nor an infer function of the spec."
             f"{nearest_hint(name, asked)}"
             for name in self._agents
             if name not in asked

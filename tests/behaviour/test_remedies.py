@@ -224,7 +224,7 @@ def a_spend_limit_is_declared(options: Any) -> object:
     return SpendLimit(usd=1, **options)
 
 
-@row("a SpendLimit(on_limit='wait') where the pipeline or graph is declared", "call", "config")
+@row("Set it in the config of the pipeline or graph", "call", "config")
 async def a_run_waits_for_money(where: str) -> None:
     limit = SpendLimit(usd=1, key="waits", on_limit="wait")
     config = PipelineConfig(budget=limit if where == "config" else None)
@@ -254,7 +254,7 @@ def graph(*edges: Edge, **options: Any) -> Graph[Any]:
     return Graph("g", nodes={"first": Node(said), "second": Node(said)}, edges=edges, **options)
 
 
-@row("has fallback=True, which is for when='llm_decide'", "on_success", "llm_decide")
+@row("has fallback=True, which only edges with when='llm_decide' have", "on_success", "llm_decide")
 def a_fallback_is_of_a_decision(when: Any) -> object:
     return graph(Edge("first", "second", when, fallback=True), decider=FastroAgent(TestModel()))
 
@@ -447,7 +447,7 @@ async def a_run_that_cannot_be_read_is_deleted(deletes: bool) -> None:
     await door.run({}, run_id="r", store=store, on_existing="resume")
 
 
-@row("give key= a column whose values differ", "id", "number")
+@row("set key= to a column that differs in every row", "id", "number")
 async def rows_have_keys(key: str) -> None:
     @compute
     def double(number: int) -> int:

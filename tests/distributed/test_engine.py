@@ -146,14 +146,10 @@ async def test_an_engine_that_others_would_share_is_refused(app: Distributed, ur
             await app.worker().__aenter__()
         assert (await (await app.start("work", {"number": 1})).status()).status == "queued"
     async with launched(url, "another-app", executor_id="mine"):
-        with pytest.raises(
-            ConfigurationError, match="a worker with the application and database of the DBOS"
-        ):
+        with pytest.raises(ConfigurationError, match="the database and the application name of the DBOS"):
             await app.worker().__aenter__()
     async with launched(f"{url}.other", name, executor_id="mine"):
-        with pytest.raises(
-            ConfigurationError, match="a worker with the application and database of the DBOS"
-        ):
+        with pytest.raises(ConfigurationError, match="the database and the application name of the DBOS"):
             await app.worker().__aenter__()
     DBOS(config={"name": name, "system_database_url": places_of(url)[1], "executor_id": "mine"})
     with pytest.raises(ConfigurationError, match=r"DBOS.launch\(\) before the worker starts"):

@@ -261,7 +261,7 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
         SHARED,
         "spend limit 'tenant' (day) reached: $4.99 of $5.00 is spent, and the next request could cost $0.02, "
         "so it was not sent. Wait until 2026-03-02 00:00 UTC, or set a lower max_tokens or raise the limit "
-        "in code; for the open window only, use SpendBook.set_limit or `fastroai spend set`",
+        "in code, or for the current window alone with SpendBook.set_limit or `fastroai spend set`",
     ),
     (SpendLimitExceeded(1_234_000_000, 5), "$0.000005 of $1,234.00 is spent, so the next"),
     (
@@ -284,8 +284,7 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     (
         SpendStoreUnavailable("RedisSpendStore(...)", "no connection"),
         "spend store RedisSpendStore(...) is unavailable: no connection; check its address, and whether it "
-        "is running, "
-        "or SpendLimit(on_unavailable=",
+        "is running; SpendLimit(on_unavailable=",
     ),
     (StoreUnavailable("a.db", "it is full", "make room"), "store a.db is unavailable: it is full; make room"),
     (
@@ -337,12 +336,13 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     ),
     (
         RunCorrupt("r", 3, "it is not JSON"),
-        "entry 3 of run 'r' cannot be read: it is not JSON. Restore the store from a backup",
+        "entry 3 of run 'r' cannot be read: it is not JSON. If that cannot be set right, restore the store",
     ),
     (RunCorrupt("r", 0, "its header is damaged"), "the record of run 'r' cannot be read: its header is"),
     (
         RunFromNewerVersion("r", 2, 1),
-        "run 'r' is written in format 2, and this version of fastroai reads up to 1; nothing was run. Update",
+        "run 'r' is written in format 2, and this version of fastroai reads up to 1; nothing was run. "
+        "Update it (pip install -U fastroai-runs)",
     ),
     (
         UnknownFactKind("r", 3, "file_awaited"),
@@ -385,8 +385,8 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     ),
     (
         LangGraphStopped("s", "interrupt", "'Send it?'"),
-        "the graph of step 's' waits for an answer to 'Send it?'. Pass a function that returns it as "
-        "graph_step(answer=...)",
+        "the LangGraph graph of step 's' waits for an answer to 'Send it?'. Pass a function that returns it "
+        "as graph_step(graph, answer=...)",
     ),
     (
         MessageRejected("r", "paid", "the run has finished"),

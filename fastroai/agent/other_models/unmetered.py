@@ -20,6 +20,7 @@ from fastroai.steps.reserving import is_inside_spend
 from fastroai.usage import CostCalculator
 from fastroai.usage.bounding.surface import sends
 from fastroai.usage.prices.request_cost import RequestCost
+from fastroai.version import DISTRIBUTION
 
 
 def refuse_in_runs(call: str, instead: str) -> None:
@@ -97,7 +98,7 @@ def _followed(
 def _tell(scope: Scope, model: Any, call: str, calculator: CostCalculator, is_refused: bool) -> None:
     """Put a call on record that may send unseen requests; or refuse it, if a budget would count them."""
     if is_refused and _is_limited(scope):
-        refuse_in_runs(call, "see whether a newer version of FastroAI counts it")
+        refuse_in_runs(call, f"see whether a newer version counts it (pip install -U {DISTRIBUTION})")
     unseen = RequestCost(unpriced_units=(call,))
     record = RequestRecord(
         model=str(model.model_name),

@@ -345,7 +345,7 @@ class RequestAttempt:
     def fail(self, error: BaseException) -> None:
         """Charge a request without a response: nothing if it surely was not billed, else its bound."""
         if isinstance(error, Outgrown):
-            self.fail_unsent("not sent: something has made it larger since its budgets approved it")
+            self.fail_unsent("not sent: it had grown since its budgets approved it, so they were asked again")
             return
         self._end_permit(None, error)
         assert self.reservation is not None

@@ -70,7 +70,9 @@ def decision_problems(
         if edge.when == "llm_decide" and is_node(edge.source, nodes):
             candidates.setdefault(edge.source, []).append((index, edge))
         elif edge.fallback:
-            message = f"edge {edge} has fallback={edge.fallback!r}, which is for when='llm_decide'"
+            message = (
+                f"edge {edge} has fallback={edge.fallback!r}, which only edges with when='llm_decide' have"
+            )
             yield GraphProblem(message, ("edges", index, "fallback"))
     for source, decided in candidates.items():
         if (taken := decision_name(source)) in nodes:

@@ -266,4 +266,6 @@ def _stinting(accounts: Iterable[Account], amounts: Amounts) -> tuple[Account, M
             return account, "usd"
         if offer.tokens is not None and offer.tokens < amounts.tokens:
             return account, "tokens"
-    raise AssertionError("a request asks for less than it wants where it is offered less")
+    raise AssertionError(
+        "a bug of FastroAI: a request was lowered, and no budget offers less than it wants; please report it"
+    )

@@ -36,7 +36,7 @@ class PostgresServer:
         """The arguments are those of `PostgresRunStore`."""
         is_text = isinstance(schema, str)  # pyright: ignore[reportUnnecessaryIsInstance]
         if not is_text or not schema.isidentifier() or len(schema.encode()) > _LONGEST_NAME:
-            expected = f"letters, digits and underscores, at most {_LONGEST_NAME} bytes"
+            expected = f"letters, digits and underscores, no digit first, at most {_LONGEST_NAME} bytes"
             raise ConfigurationError("schema", schema, expected)
         try:
             import psycopg

@@ -48,7 +48,7 @@ class MemoryRunStore(ReadsRuns):
     ) -> None:
         """`clock` gives the time, with its time zone. `largest_value` bounds the bytes of one value."""
         check_largest_value(largest_value)
-        check_clock("clock", clock)
+        check_clock(clock)
         self.largest_value = largest_value
         self._clock = clock
         self._lock = threading.Lock()

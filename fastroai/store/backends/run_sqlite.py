@@ -160,7 +160,7 @@ class SQLiteRunStore(ReadsRuns, KeptAt):
             ConfigurationError: `path` is not the path of a file, or another option is invalid.
         """
         check_largest_value(largest_value)
-        check_clock("clock", clock)
+        check_clock(clock)
         if not isinstance(fsync, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError("fsync", fsync, "True or False")
         self.largest_value = largest_value

@@ -88,7 +88,9 @@ class RunTrace:
         if not self.entries or not isinstance(self.entries[0], facts.RunStarted):
             first = type(self.entries[0]).__name__ if self.entries else None
             raise ConfigurationError(
-                "entries", first, "all entries of a run, of which the first is RunStarted"
+                "entries",
+                first,
+                "all entries of a run, from RunStarted on, as RunHistory(store).trace(run_id)",
             )
 
     def __repr__(self) -> str:

@@ -7,12 +7,13 @@ import time
 from collections.abc import Callable
 from datetime import datetime
 
+from fastroai.errors import ConfigurationError
 from fastroai.records import Duration
 from fastroai.store.backends.adapter import adapt_run_store
 from fastroai.store.backends.run_postgres import PostgresRunStore
 from fastroai.store.backends.run_redis import RedisRunStore
 from fastroai.store.backends.run_sqlite import SQLiteRunStore
-from fastroai.store.clock import check_clock, utc_now
+from fastroai.store.clock import utc_now
 from fastroai.store.opening import kind_and_place
 from fastroai.store.run_store import RunStoreLike
 from fastroai.store.shared_spending.spend_keyed import KeyedSpendStore
@@ -46,7 +47,9 @@ class SQLiteSpendStore(KeyedSpendStore):
         Raises:
             ConfigurationError: `path` is not the path of a file, or another option is invalid.
         """
-        check_clock("steady_clock", steady_clock)
+        if not callable(steady_clock):
+            expected = "a function that returns seconds, such as time.monotonic"
+            raise ConfigurationError("steady_clock", steady_clock, expected)
         runs = SQLiteRunStore(path, timeout=timeout, clock=clock)
         super().__init__(runs, steady_clock=steady_clock)
 

@@ -48,10 +48,11 @@ class MemorySpendStore(RuledSpendStore):
         steady_clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`clock` gives the time, with its zone, for windows; `steady_clock` gives seconds, for leases."""
-        for option, given in (("clock", clock), ("steady_clock", steady_clock)):
-            if not callable(given):
-                expected = "a function without parameters that returns the time"
-                raise ConfigurationError(option, given, expected)
+        if not callable(clock):
+            raise ConfigurationError("clock", clock, "a function that returns a datetime with a time zone")
+        if not callable(steady_clock):
+            expected = "a function that returns seconds, such as time.monotonic"
+            raise ConfigurationError("steady_clock", steady_clock, expected)
         self._clock, self._steady_clock = clock, steady_clock
         self._lock = threading.Lock()
         self._accounts: dict[SpendAccount, AccountRow] = {}

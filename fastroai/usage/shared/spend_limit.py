@@ -330,7 +330,8 @@ def _on_limit(on_limit: object, window: object) -> object:
     _known_option("on_limit", on_limit, get_args(OnLimit))
     if on_limit == "wait" and window == "total":
         expected = (
-            "'fail' with window='total', which never opens again; or a window of 'hour', 'day', 'month'"
+            "'fail', because a limit with window='total' never opens again; or, to wait, a window of 'hour', "
+            "'day' or 'month'"
         )
         raise ConfigurationError("on_limit", on_limit, expected)
     return on_limit

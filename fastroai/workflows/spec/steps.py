@@ -361,7 +361,8 @@ class StepReader:
             declared = reported.fields.get(added)
             if declared is not None and not accepts(declared.type, field.type):
                 message = (
-                    f"accumulate adds {added!r} of type {field.type}, which is declared as {declared.type}"
+                    f"accumulate adds a field {added!r} of type {field.type}, but the output declares it as "
+                    f"{declared.type}; change that type, or rename the field"
                 )
                 self._problems.add(message, at)
         return name

@@ -70,7 +70,10 @@ async def test_a_server_that_is_down_is_an_unavailable_store(closed_port: int) -
         (lambda: RedisSpendStore(f"http://user:{SECRET}@localhost"), "a URL such as 'redis:"),
         (lambda: RedisSpendStore("redis://localhost", prefix="a{b"), "printable text without braces"),
         (lambda: PostgresSpendStore(f"host=h pasword={SECRET}"), "a connection string such as 'postgresql:"),
-        (lambda: PostgresSpendStore("", schema="a b"), "letters, digits and underscores, at most 63"),
+        (
+            lambda: PostgresSpendStore("", schema="a b"),
+            "letters, digits and underscores, no digit first, at most 63",
+        ),
     ],
 )
 def test_what_cannot_be_opened_is_refused_without_telling_it(

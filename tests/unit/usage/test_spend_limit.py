@@ -333,7 +333,9 @@ def test_a_limit_fails_unless_it_is_to_wait_and_bounds_only_waits() -> None:
 
 
 def test_a_total_never_opens_again_so_nothing_waits_for_it() -> None:
-    with pytest.raises(ConfigurationError, match="'fail' with window='total', which never opens again"):
+    with pytest.raises(
+        ConfigurationError, match="'fail', because a limit with window='total' never opens again"
+    ):
         SpendLimit(usd=1, window="total", on_limit="wait")
 
 
