@@ -35,13 +35,16 @@ A test that starts a program and waits until it has ended does one thing at a ti
 HAVE_COMMANDS = ("distributed", "durability", "properties", "versions", "workflows")
 """Folders whose tests have commands: `make machines`, `kill-sweep`, `faults`, `fuzz` and `test-versions`."""
 
+SHARES_STATE = "test_invoice_desk.py"
+"""Its tests use one service, which keeps what they have uploaded, so no test can run twice."""
+
 
 def tests_of_time() -> list[str]:
     """Return the tests that depend on real time, threads or processes, themselves or by what they use."""
     return [
         f"{file.relative_to(ROOT)}::{test}"
         for file in sorted(TESTS.rglob("test_*.py"))
-        if file.relative_to(TESTS).parts[0] not in HAVE_COMMANDS
+        if file.relative_to(TESTS).parts[0] not in HAVE_COMMANDS and file.name != SHARES_STATE
         for test in _of_time_in(file)
         if test.startswith("test_")
     ]

@@ -54,6 +54,7 @@ class Zipping(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def zipping() -> Iterator[str]:
+    Zipping.asked.clear()
     server = ThreadingHTTPServer(("127.0.0.1", 0), Zipping)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
