@@ -50,6 +50,7 @@ class CodeRows:
 
     parameters: Mapping[str, bool] | None = None
     makes_runs: bool = False
+    takes_deps: bool = True
     config: PipelineConfig = _NO_CONFIG
 
     def check_batches(self) -> None:

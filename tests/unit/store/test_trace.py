@@ -202,7 +202,7 @@ def test_failures_are_all_attempts_that_failed() -> None:
 
 
 def test_a_trace_begins_with_the_opening_of_the_run() -> None:
-    with pytest.raises(ConfigurationError, match="first is RunStarted"):
+    with pytest.raises(ConfigurationError, match="from RunStarted on"):
         RunTrace([])
     with pytest.raises(ConfigurationError, match="RunFinished"):
         RunTrace(Log(None).end().entries[1:])

@@ -577,7 +577,7 @@ def test_fields_that_a_loop_adds_have_types_of_their_own() -> None:
     check_steps(
         "    - {id: a, intent: x, max_iterations: 2, accumulate: «items,\n"
         "       output_schema: {properties: {accumulated: {type: string}}}}\n",
-        "accumulate adds 'accumulated' of type array, which is declared as string",
+        "accumulate adds a field 'accumulated' of type array, but the output declares it as string",
     )
     check_steps(
         f"    - {{id: a, function: work, {loop}, exit_criterion: «result.accumulated_count > 1}}\n",
