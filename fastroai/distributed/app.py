@@ -20,7 +20,6 @@ from fastroai.distributed.options import DEFAULT, MapOptions, PlaceOptions, Star
 from fastroai.distributed.registered import CarriedRun, DepsFactory, Registered
 from fastroai.distributed.worker import Worker, WorkerTerms
 from fastroai.errors import ConfigurationError, FastroAIError, RunExists, RunStoreUnavailable
-from fastroai.functions.function import Function
 from fastroai.keyword_options import takes_options
 from fastroai.records import Duration, in_seconds
 from fastroai.rows.door import MapsRows
@@ -103,8 +102,8 @@ class Distributed(Client):
             *doors: The pipelines and so on, each with a name of its own; also typed functions and agents,
                 whose runs are those of `map`.
             deps_factory: Function that makes the `deps` of a run, in the worker that executes it. It is given
-                a `CarriedRun`: the id, tenant, tags and inputs. It may be async. Typed functions take no
-                `deps`.
+                a `CarriedRun`: the id, tenant, tags and inputs. It may be async. Typed functions, and
+                flows, take no `deps`.
 
         Raises:
             ConfigurationError: the object cannot be run, its name is registered already, or its
@@ -119,7 +118,7 @@ class Distributed(Client):
             if isinstance(door, MapsRows):
                 target = door.rows_target()
                 config = target.config if target.makes_runs else replace(target.config, codec=self.codec)
-                self._register(RowRuns(target, config), None if isinstance(door, Function) else deps_factory)
+                self._register(RowRuns(target, config), deps_factory if target.takes_deps else None)
 
     def _register(self, door: FrontDoor[Any, Any, Any], deps_factory: DepsFactory | None) -> None:
         if door.name in self._doors:

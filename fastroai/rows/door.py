@@ -142,6 +142,7 @@ class MapsRows(ABC, Generic[OutputT]):
         """
         from fastroai.rows.options import RowOptions, batching_of
         from fastroai.rows.run import RowRun
+        from fastroai.rows.target import check_deps
         from fastroai.runs.progress.showing import Watching
         from fastroai.runs.request import RunRequest
 
@@ -156,6 +157,7 @@ class MapsRows(ABC, Generic[OutputT]):
             write_to=None if write_to is None else os.fspath(write_to),
         )
         target = self.rows_target()
+        check_deps(target, deps)
         if options.batching is not None:
             target.check_batches()
         request: RunRequest[Any] = RunRequest(

@@ -21,7 +21,7 @@ from fastroai.rows.record import Lines, LinesInMemory, LinesInStore, RowsOnRecor
 from fastroai.rows.running import RowRunner
 from fastroai.rows.source import Rows, RowSource
 from fastroai.rows.table import RowTable, reader_of
-from fastroai.rows.target import RowTarget, check_deps
+from fastroai.rows.target import RowTarget
 from fastroai.runs.execution import Execution, OpenRun
 from fastroai.runs.openings import Opening, RunKeeper, store_of
 from fastroai.runs.request import RunRequest
@@ -56,7 +56,6 @@ class RowRun(Generic[T]):
         With `record_rows`, rows are put on record before any is asked. `execution` is that of all runs of
         rows of the target in this process.
         """
-        check_deps(target, request.deps)
         self._target, self._options, self._request = target, options, request
         self._given_store, self._record_rows = store, record_rows
         self._backend = backend_of(rows)

@@ -461,7 +461,7 @@ def test_the_tests_elsewhere_exist(path: str, name: str) -> None:
 
 
 async def test_a_workflow_refuses_to_be_forked() -> None:
-    with pytest.raises(ConfigurationError, match="checkpoints"):
+    with pytest.raises(ConfigurationError, match="fastroai flow revert"):
         await Stage("workflow").door.fork("r", at="works")
 
 

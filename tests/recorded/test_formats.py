@@ -332,7 +332,7 @@ async def test_a_run_of_a_later_format_is_refused_and_left_as_it_is(records: Rec
     history = RunHistory(store)
     assert [run.run_id for run in await history.list(status="unreadable")] == [header.run_id]
     for name in ("graph-waiting", "pipeline-waiting"):
-        with pytest.raises(RunFromNewerVersion, match=f"format {FORMAT + 1}.*Update fastroai"):
+        with pytest.raises(RunFromNewerVersion, match=f"format {FORMAT + 1}.*pip install -U fastroai-runs"):
             await history.trace(name)
         with pytest.raises(RunFromNewerVersion):
             await door_of(records, name).resume(name, store=store)

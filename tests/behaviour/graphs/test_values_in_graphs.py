@@ -216,7 +216,7 @@ NODES: dict[str, Any] = {"a": giving({"x": 1}), "b": giving(2)}
         ("decider", Agent("test"), "a FastroAgent; of a PydanticAI agent, FastroAgent(agent=agent)"),
         ("budget", 5, "a Budget, a SpendLimit"),
         ("conversation", 3, "'continuous', 'isolated' or a GraphConversation"),
-        ("accepts", 3, "types by name"),
+        ("accepts", 3, "a mapping from names to types"),
     ],
 )
 def test_an_option_that_cannot_be_meant_is_refused_by_name(option: str, value: object, expected: str) -> None:

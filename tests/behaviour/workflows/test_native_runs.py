@@ -181,7 +181,8 @@ async def test_everything_that_is_missing_is_told_before_anything_runs(server: M
     told = str(caught.value)
     assert "functions={'count': ...}, a callable, as 'words' computes" in told
     assert "a model= for 'draft'" in told
-    assert "functions['cuont']. Did you mean 'count'?" in told
+    assert "functions= without 'cuont'" in told
+    assert "Did you mean 'count'?" in told
     assert not server.ledger.entries
 
 

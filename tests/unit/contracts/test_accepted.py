@@ -142,7 +142,7 @@ def test_classes_that_pydantic_does_not_know_are_asked_for_by_isinstance() -> No
     "wrong", [int, "Order", {"order": "Order"}, {1: int}, list[int], AsModel(item=Item(price=1))]
 )
 def test_what_says_no_names_is_refused(wrong: Any) -> None:
-    with pytest.raises(ConfigurationError, match="types by name"):
+    with pytest.raises(ConfigurationError, match="a mapping from names to types"):
         Accepted(wrong)
 
 

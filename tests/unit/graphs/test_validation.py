@@ -101,7 +101,7 @@ def test_every_problem_is_in_one_error() -> None:
         "  - max_steps=0: expected a whole number, 1 or more\n"
         "  - edge 'a' -> 'bb' has the target 'bb', which is not a node. Did you mean 'b'?\n"
         "  - terminals names 'c', which is not a node.\n"
-        "  - edge 'a' -> 'b' has fallback=True, which is for when='llm_decide'"
+        "  - edge 'a' -> 'b' has fallback=True, which only edges with when='llm_decide' have"
     )
     assert [problem.about for problem in caught.value.problems] == [
         ("max_steps",),

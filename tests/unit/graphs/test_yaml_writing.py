@@ -81,7 +81,7 @@ def test_a_text_that_would_be_read_as_something_else_is_in_quotes() -> None:
 def test_a_budget_that_a_document_cannot_say_is_refused() -> None:
     arguments: GraphArguments = {"name": "g", "nodes": {"a": Node(work)}, "edges": []}
     arguments["budget"] = Budget(usd=1, on_unpriced="allow")
-    with pytest.raises(ConfigurationError, match="expected a Budget of usd, tokens, requests and ms"):
+    with pytest.raises(ConfigurationError, match="expected a Budget with usd, tokens, requests and ms alone"):
         dump_graph_yaml(arguments)
 
 

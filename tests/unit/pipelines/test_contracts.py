@@ -126,7 +126,7 @@ def test_a_type_that_cannot_be_accepted_is_refused_when_the_pipeline_is_built() 
 
     with pytest.raises(ConfigurationError, match="with all its names defined"):
         Pipeline("shop", {"read": read}, contracts={"read": Contract(accepts=Later)})
-    with pytest.raises(ConfigurationError, match="types by name"):
+    with pytest.raises(ConfigurationError, match="a mapping from names to types"):
         Pipeline("shop", {"read": read}, accepts=int)
 
 
