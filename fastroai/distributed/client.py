@@ -251,7 +251,7 @@ class Client:
         stretch = stretch_id(found.header, routing.stretch)
         if next_of(found, (await self._engine.rows([stretch])).get(stretch), roster).fate == "has one":
             return ""
-        return f"no running worker has {name!r} in the version that this run began with; start one that has"
+        return f"no running worker has {name!r} in the version that this run has; start one that has"
 
     # --- parts ---
 

@@ -28,7 +28,15 @@ from fastroai.distributed.engine import (
 )
 from fastroai.distributed.reconciling import Reconciler
 from fastroai.distributed.registered import CarriedRun, Registered
-from fastroai.distributed.roster import Roster, WorkerRecord, publish, read_roster, sign_off, sign_on
+from fastroai.distributed.roster import (
+    Roster,
+    WorkerRecord,
+    publish,
+    published,
+    read_roster,
+    sign_off,
+    sign_on,
+)
 from fastroai.distributed.stretches import is_mine
 from fastroai.errors import (
     ConfigurationError,
@@ -411,14 +419,15 @@ class Worker:
     async def _adopts(self, found: FoundHeader) -> bool:
         """Return whether the code of this worker can carry a run that has another definition.
 
-        It can if the run has not reached what has changed.
+        It can if the run has not reached what has changed. A run of rows asks changed rows anew, so older
+        code leaves it to newer code, which would ask, and pay for, every row once more.
         """
         header = found.header
         registered, key = self._doors.get(header.pipeline), (header.epoch, found.revision)
         routing = header.routing
         if registered is None or routing is None or routing.queue not in self._terms.queues:
             return False
-        if key in self._not_ours:
+        if key in self._not_ours or (header.rows is not None and not await self._is_newest(header.pipeline)):
             return False
         keeper = registered.keeper(self._store)
         try:
@@ -431,6 +440,11 @@ class Worker:
             self._not_ours[key] = None
             return False
         return True
+
+    async def _is_newest(self, name: str) -> bool:
+        """Return whether no worker has begun after this one that has another definition of this name."""
+        known = await published(self._store, self._app, name)
+        return known is not None and fingerprint(known.definition) == self._knows[name]
 
 
 def _tell(ended: asyncio.Task[None], done: concurrent.futures.Future[None]) -> None:

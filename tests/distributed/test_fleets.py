@@ -150,7 +150,7 @@ async def test_a_run_that_no_worker_knows_waits_and_says_so(url: str, name: str,
             await new.inbox.answer(asked.id, True)
             while not (why := (await new.handle(handle.run_id).status()).reason):
                 await asyncio.sleep(0.02)
-            advice = "in the version that this run began with; start one that has"
+            advice = "in the version that this run has; start one that has"
             assert why == f"no running worker has 'versioned' {advice}"
             fresh = await new.start("versioned")
             assert [one.id for one in (await fresh.wait()).questions]

@@ -12,7 +12,7 @@ from typing import Any
 import polars
 import pytest
 from pydantic_ai.capabilities import BatchModelRequests
-from support.carried import Workers, repeat, repeat_cheaply
+from support.carried import Workers, application, repeat, repeat_cheaply
 from support.carrying import check_steps, kill_and_replace, until_ready
 from support.patience import PATIENCE
 from support.typed_functions import listed_costs
@@ -270,3 +270,70 @@ async def test_rows_in_batches_leave_workers_free_and_are_collected_by_another(
     assert len(server.ledger.entries) == table.usage.request_count == 7
     assert table.cost_usd == listed_costs(server) / 2
     assert table.usage.cost_complete
+
+
+# --- new code beside old code ---
+
+
+class Held:
+    """A model that answers some rows, and no more until it may."""
+
+    def __init__(self, server: ModelServer, at_most: int) -> None:
+        self.asked = list[tuple[str, str]]()
+        self.at_most = at_most
+        server.reset()
+        server.rule(None, self.answer)
+
+    def answer(self, request: Any) -> Reply:
+        text = request.prompt
+        code = "new" if "in new words" in str(request.messages) else "old"
+        self.asked.append((code, text_in(request)))
+        return Reply(
+            text=text_in(request), usage=USAGE, latency=PATIENCE if len(self.asked) > self.at_most else 0
+        )
+
+
+async def _done(run: Any, count: int) -> None:
+    while (rows := (await run.status()).rows) is None or rows.done < count:
+        await asyncio.sleep(0.05)
+
+
+async def test_rows_of_new_code_are_not_asked_anew_by_old_code(
+    url: str, name: str, workers: Workers, server: ModelServer
+) -> None:
+    model = Held(server, at_most=3)
+    async with application(url, name) as app:
+        workers.begin(CODE="old")
+        await until_ready(app, 1)
+        new = workers.begin(CODE="new")
+        await until_ready(app, 2)
+        async with Client(url, name=name) as client:
+            run = await client.map("reword", texts(6), concurrency=1)
+            await _done(run, 3)
+            workers.kill(new)
+            while "no running worker has 'reword" not in (await run.status()).reason:
+                await asyncio.sleep(0.05)
+            await asyncio.sleep(1.0)  # the old worker looks for such runs five times a second
+            assert {code for code, _ in model.asked} == {"new"}
+            model.at_most = 100
+            workers.begin(CODE="new")
+            assert (await run.wait(timeout=PATIENCE)).status == "finished"
+    finished = [("new", f"said {number:03}") for number in range(6)]
+    assert sorted(model.asked) == sorted([*finished, finished[3]])  # the fourth was in flight at the kill
+
+
+async def test_rows_of_old_code_are_asked_anew_by_new_code(
+    url: str, name: str, workers: Workers, server: ModelServer
+) -> None:
+    model = Held(server, at_most=3)
+    async with application(url, name) as app:
+        old = workers.begin(CODE="old")
+        await until_ready(app, 1)
+        async with Client(url, name=name) as client:
+            run = await client.map("reword", texts(6), concurrency=1)
+            await _done(run, 3)
+            model.at_most = 100
+            workers.kill(old)
+            workers.begin(CODE="new")
+            assert (await run.wait(timeout=PATIENCE)).status == "finished"
+    assert [text for code, text in model.asked if code == "new"] == [f"said {n:03}" for n in range(6)]

@@ -183,6 +183,16 @@ def changing(code: str, config: PipelineConfig) -> Pipeline[Any, Any, Any]:
     return Pipeline("changing", {code: first, "asks": asks, "says": says}, dependencies=needs, config=config)
 
 
+def answering(code: str) -> Any:
+    """A typed function that asks something else in each code."""
+
+    @infer(intent=f"Repeat the text in {code} words", model="openai-chat:gpt-5-mini", retries=0)
+    async def reword(text: str) -> str:
+        raise NotImplementedError
+
+    return reword
+
+
 def doors() -> Sequence[Any]:
     """The pipelines and so on that workers know."""
     config = PipelineConfig(lease=float(os.environ.get("LEASE", "2")))
@@ -201,6 +211,7 @@ def doors() -> Sequence[Any]:
         routed,
         Workflow.load(SPEC).bind(functions={"triple": triple}, config=config),
         changing(os.environ.get("CODE", "old"), config),
+        answering(os.environ.get("CODE", "old")),
         Pipeline("people", with_questions, dependencies={"asks": ["first"], "naps": ["asks"]}, config=config),
         Pipeline("deadly", {"dies": dies}, config=config),
         Pipeline("endless", {"waits": waits}, config=config),
