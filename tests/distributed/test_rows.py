@@ -285,7 +285,6 @@ class Held:
         server.rule(None, self.answer)
 
     def answer(self, request: Any) -> Reply:
-        text = request.prompt
         code = "new" if "in new words" in str(request.messages) else "old"
         self.asked.append((code, text_in(request)))
         return Reply(
