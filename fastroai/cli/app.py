@@ -740,7 +740,7 @@ def spend_report(
     by: Annotated[
         str,
         typer.Option(
-            help="Fields of the rows: day, pipeline, model, tenant, tag; separate several with commas."
+            help="Fields of the rows: day, pipeline, step, model, tenant, tag; separate several with commas."
         ),
     ] = "day",
     since: Annotated[

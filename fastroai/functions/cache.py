@@ -268,9 +268,9 @@ def global_cache(store: RunStore, size: int, age: timedelta | float | None) -> G
 
 
 @functools.cache
-def process_cache() -> GlobalCache:
-    """Return the cache in memory, for programs that have configured no store."""
-    return GlobalCache(MemoryRunStore())
+def process_memory() -> RunStore:
+    """Return the memory in which programs that have configured no store keep answers."""
+    return MemoryRunStore()
 
 
 def session_cache(scope: Scope) -> AnswerCache | None:

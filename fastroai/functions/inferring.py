@@ -18,7 +18,7 @@ from fastroai.calls.call import AgentCall
 from fastroai.contracts.annotations import Annotation, outer_class
 from fastroai.errors import ConfigurationError, FastroAIWarning, ScopeClosedError
 from fastroai.functions.attempts import Asker
-from fastroai.functions.cache import AnswerCache, global_cache, process_cache, session_cache
+from fastroai.functions.cache import AnswerCache, global_cache, process_memory, session_cache
 from fastroai.functions.configuring import configuration
 from fastroai.functions.declaring.conditions import Postcondition, Precondition
 from fastroai.functions.declaring.declaration import (
@@ -254,16 +254,20 @@ class InferFunction(Function[P, OutputT], Generic[P, OutputT]):
             case "global":
                 settings = configuration()
                 store: Any = settings.store if settings.cache_store is None else settings.cache_store
-                if store is not None:
-                    return global_cache(store, settings.cache_size, settings.cache_age)
-                if not self._warned:
-                    self._warned = True
-                    advice = "configure(store='runs.db') keeps them"
-                    warn_caller(
-                        f"the answers of {self.name!r}, cache='global', end with this process: {advice}",
-                        FastroAIWarning,
-                    )
-                return process_cache()
+                if store is None:
+                    self._warn_of_memory()
+                    store = process_memory()
+                return global_cache(store, settings.cache_size, settings.cache_age)
+
+    def _warn_of_memory(self) -> None:
+        """Warn once that the answers end with the process."""
+        if not self._warned:
+            self._warned = True
+            advice = "configure(store='runs.db') keeps them"
+            warn_caller(
+                f"the answers of {self.name!r}, cache='global', end with this process: {advice}",
+                FastroAIWarning,
+            )
 
 
 class _Infer(Protocol):
