@@ -235,6 +235,20 @@ async def test_a_global_cache_without_a_store_warns_and_lives_as_long_as_the_pro
     assert len(server.ledger.entries) == 1
 
 
+@pytest.mark.filterwarnings("ignore:the answers of")
+async def test_answers_age_without_a_store_too(server: ModelServer, model: Model) -> None:
+    @infer(intent="Classify for a moment", model=model, cache="global")
+    async def classify(text: str) -> Sentiment:
+        raise NotImplementedError
+
+    server.rule(None, sentiment())
+    with configured(cache_age=0.01):
+        await classify("fine")
+        await asyncio.sleep(0.02)
+        await classify("fine")
+    assert len(server.ledger.entries) == 2
+
+
 async def test_a_budget_that_may_step_down_to_another_model_shares_no_answers(server: ModelServer) -> None:
     large, small = server.model("openai:gpt-5-mini"), server.model("openai-chat:gpt-4o-mini")
 
