@@ -59,7 +59,10 @@ class AgentDeclaration:
 
 
 def model_name(model: Model | str | None) -> str:
-    """Return the model that is asked for as `provider:model`: the first one, if others can replace it."""
+    """Return the name of a model as `provider:model`; of a fallback model, that of its first model.
+
+    For `None`, return an empty text. Return a name as it is if its provider is not known.
+    """
     if isinstance(model, FallbackModel):
         return model_name(model.models[0])
     if isinstance(model, WrapperModel):

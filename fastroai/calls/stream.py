@@ -103,10 +103,10 @@ class ChatStream(SettledStream[StreamChunk[OutputDataT]], Generic[OutputDataT]):
         async for chunk in agent.run_stream("Tell me a story"):
             print(chunk.content, end="")
 
-    Leaving the stream early ends the call and settles its cost. The methods of PydanticAI's stream read the
-    same answer: `stream_text`, `stream_output`, `stream_response`, `get_output`. In a block, each continues
-    where the one before it stopped, but `stream_text` first gives all the text so far once more:
-    `async with agent.run_stream(...) as stream`.
+    Leaving the loop early ends the call and settles its cost. The methods of PydanticAI's stream read the
+    same answer: `stream_text`, `stream_output`, `stream_response`, `get_output`. In a block,
+    `async with agent.run_stream(...) as stream:`, the stream stays open when you leave a loop, and the next
+    method continues there. Only `stream_text` always begins with all the text so far.
     """
 
     def __init__(

@@ -292,7 +292,7 @@ def worker(
 
 @db.command("upgrade")
 def upgrade_database(url: Url = None) -> None:
-    """Make the tables for runs and queues, or bring them up to date."""
+    """Make the tables for runs and queues at --url, or bring them up to date."""
     from fastroai.cli import working
 
     perform(working.upgrade(url))
@@ -560,7 +560,7 @@ def audit_flow(flow: FlowId, store: FlowStore = None, codec: Codec = None, as_js
 
 @flow.command("resume")
 def resume_flow(flow: FlowId, store: FlowStore = None, codec: Codec = None, as_json: AsJson = False) -> None:
-    """Show the step of a flow that is due, as agents see it. Gates whose time is over are killed."""
+    """Show the step of a flow that is due, as agents see it. A gate whose time is over kills the flow."""
     from fastroai.cli import flows
 
     perform(flows.resume(flow, store, codec, as_json))

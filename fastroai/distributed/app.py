@@ -111,19 +111,20 @@ class Distributed(Client):
         """
         for door in doors:
             if not isinstance(door, FrontDoor | MapsRows):  # pyright: ignore[reportUnnecessaryIsInstance]
-                expected = "a pipeline, graph, router, flow, workflow with `bind`, typed function or agent"
-                raise ConfigurationError("door", door, expected)
+                expected = "a pipeline, graph, router, flow, typed function, agent, or workflow.bind(...)"
+                raise ConfigurationError("register", door, expected)
+            target = door.rows_target() if isinstance(door, MapsRows) else None
+            factory = deps_factory if target is None or target.takes_deps else None
             if isinstance(door, FrontDoor):
-                self._register(door, deps_factory)
-            if isinstance(door, MapsRows):
-                target = door.rows_target()
+                self._register(door, factory)
+            if target is not None:
                 config = target.config if target.makes_runs else replace(target.config, codec=self.codec)
-                self._register(RowRuns(target, config), deps_factory if target.takes_deps else None)
+                self._register(RowRuns(target, config), factory)
 
     def _register(self, door: FrontDoor[Any, Any, Any], deps_factory: DepsFactory | None) -> None:
         if door.name in self._doors:
             expected = f"a different name: another {door.name!r} is registered"
-            raise ConfigurationError("door", door, expected)
+            raise ConfigurationError("register", door, expected)
         if door.config.codec is not self.codec:
             expected = f"the codec of {door.name!r}, so that this process can read its runs: codec=..."
             raise ConfigurationError("codec", self.codec, expected)

@@ -129,14 +129,14 @@ class Client:
     async def start(
         self, pipeline: str, inputs: Mapping[str, Any] | None = None, **options: Unpack[StartOptions]
     ) -> RunHandle[Any]:
-        """Put a run on record and in a queue, from which a worker takes it.
+        """Put a run on record and in a queue, from which a worker takes it. Do not wait for the worker.
 
         Args:
             pipeline: The name of the pipeline, graph, router, flow or bound workflow.
             inputs: As in `execute`, as JSON.
             run_id: The id of the run; by default a new one. A second call with the same id raises
                 `RunExists`, so a repeated call never starts a second run.
-            queue: The queue.
+            queue: The name of the queue; by default `default`.
             priority: From 1, the first, to 2,147,483,647; runs without one come before all others.
             partition: The partition of a queue that has some, such as a tenant.
             delay: Seconds before which the run does not begin.

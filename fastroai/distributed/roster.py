@@ -68,7 +68,7 @@ class Roster:
         return any(worker.executor == executor for worker in self.workers)
 
     def serves(self, version: str | None, queue: str) -> bool:
-        """Return whether a living worker takes stretches of a version from a queue."""
+        """Return whether a living worker takes stretches of a version from a queue; for `None`, none does."""
         return any(worker.version == version and queue in worker.queues for worker in self.workers)
 
     def version_for(self, name: str, definition: str, queue: str) -> str | None:

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 class AnswerCutError(FastroAIError):
     """An answer broke off: its stream ended without the finish reason that the provider gives.
 
-    `run` raises it. A stream that you read yourself ends as usual, and `stream.response.is_cut` is true.
+    `run` raises it if its events are watched, for example by an `event_stream_handler`: only then does it
+    stream. A stream that you read yourself ends as usual, and `stream.response.is_cut` is true.
 
     `usage` has the cost of the answer, at its bound if the provider did not report it.
 
-    What to do: Ask again, or raise `max_tokens` if the answer was too long. The partial answer is on the
-    error.
+    What to do: Ask again. The partial answer is on the error, as `partial_response`.
     """
 
     retryable = True

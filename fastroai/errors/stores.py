@@ -85,8 +85,8 @@ class RunStoreUnavailable(StoreUnavailable):
 
     def __str__(self) -> str:
         return (
-            f"run {super().__str__()}. Nothing is half written. After that, repeat the call if it only "
-            "reads; if it stopped a run, resume the run"
+            f"run {super().__str__()}. No write is half done. When the store works again, resume the run if "
+            "this error stopped one; a call that only reads can be repeated"
         )
 
 
@@ -203,13 +203,12 @@ class RunTakenOver(FastroAIError):
         if self.is_gone:
             return (
                 f"run {self.run_id!r} is gone from its store. It was deleted, or the store has lost it, as "
-                "Redis can when it evicts keys or restarts. This process has stopped, and the run cannot be "
-                "resumed; start a new one"
+                "Redis can when it evicts keys or restarts. The run cannot be resumed; start a new one"
             )
         return (
-            f"this process has lost run {self.run_id!r}: it was deleted, or another process took it over by "
-            "force, or because this process did not renew its lease in time. This process has stopped; what "
-            "it did after that is not stored"
+            f"run {self.run_id!r} was deleted, or another process has taken it over: by force, or because "
+            "this process did not renew its lease in time. What this process did on the run since then is "
+            "not stored. If it was only slow, give runs a longer lease: PipelineConfig(lease=...)"
         )
 
 

@@ -90,7 +90,7 @@ class VariantResult:
     cases: Mapping[str, CaseResult]
     """The cases that were asked, by name."""
     missing: Sequence[str] = ()
-    """Names of the cases that were not asked, or did not come to their end."""
+    """Names of the cases that were not asked, or were cut off. Cases that have failed are in `cases`."""
     reason: str = ""
     """Why cases are missing."""
     evaluation_usage: Usage = field(default_factory=Usage)

@@ -194,7 +194,7 @@ class ParallelFailed(NoUsableOutput):
     def __str__(self) -> str:
         return (
             f"{self.required} of {self.started} coroutines must succeed{_failed(self.errors)}. "
-            "error.errors has all of them; parallel(..., require=...) says how many must succeed"
+            "error.errors has all of them. With parallel, require= says how many must succeed"
         )
 
 

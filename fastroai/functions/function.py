@@ -201,7 +201,10 @@ class Function(BaseStep[Any, OutputT], MapsRows[OutputT], Generic[P, OutputT]):
         return FunctionCallStep(self, inputs or {}, config or StepConfig())
 
     def for_items(self) -> BaseStep[Any, OutputT]:
-        """Return the step that `ctx.map` runs: an item has the arguments by name, or is the only one."""
+        """Return the step that `ctx.map` runs. An item has the arguments by name, or is the only one.
+
+        If there is a parameter `item`, the item is its argument.
+        """
         return self if "item" in self.signature.parameters else self.as_step(self._arguments_of_item)
 
     def _arguments_of_item(self, context: StepContext[Any]) -> Mapping[str, object]:

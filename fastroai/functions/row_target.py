@@ -42,7 +42,7 @@ class FunctionRows(Generic[T]):
 
     @property
     def takes_deps(self) -> bool:
-        """A function has no agent of the user's to give them to."""
+        """Whether calls take `deps`: no, because a typed function takes nothing but its arguments."""
         return False
 
     @property

@@ -145,7 +145,11 @@ class GraphWork:
             ContractViolation: the output lacks a value that the node writes.
         """
         if isinstance(output, ConversationState) and output.is_incomplete:
-            expected = "a finished output: in a graph, only a node listed in pause_nodes can ask a person"
+            expected = (
+                "a complete output, because a graph does not stop for a ConversationState that is "
+                f"incomplete. To ask a person, call ctx.ask in node {started.step_id!r}, or list it in "
+                "pause_nodes and return the question"
+            )
             raise ConfigurationError("output", output, expected)
         node = started.step_id
         written: Mapping[str, object] = {}
@@ -245,7 +249,7 @@ class GraphWork:
     # --- changes of branches ---
 
     def follow(self, change: Changed) -> None:
-        """Update the conversations and time limits of branches after a change; warn of likely mistakes."""
+        """Update the conversations and time limits of branches after a change; log likely mistakes."""
         match change.what:
             case Unevaluated():
                 warn_of_unevaluated(self._setup.name, change.what)

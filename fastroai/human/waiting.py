@@ -181,7 +181,10 @@ def state_of(awaited: Awaited[Any], scope: Scope, place: str, ordinal: str) -> L
 
 
 def end_wait(awaited: Awaited[Any], scope: Scope, place: str, ordinal: str, *, in_vain: bool = False) -> None:
-    """Note that the step at a place waits no longer for something that gives no value."""
+    """Note that the step at a place waits no longer for something without a value, such as a batch.
+
+    `in_vain` says that it has not come.
+    """
     wait = _wait_of(awaited, scope, place, scope.ordinal, ordinal)
     ended = wait._ended(None, in_vain=in_vain)
     wait._log.waited["wait", wait.id].append(ended)

@@ -398,7 +398,10 @@ _Variant: TypeAlias = Pipeline[DepsT, InputT, OutputT] | BasePipeline[DepsT, Inp
 def _refuse_own_record(config: PipelineConfig, around: Log, name: str) -> None:
     """Refuse the store of a router inside of a run that nothing keeps. Raises `ConfigurationError`."""
     if config.store is not None and around.run is None:
-        expected = f"the store in the config of the outermost run: {name!r} has no record of its own there"
+        expected = (
+            f"None, because {name!r} is run inside of another run and stored as a part of it: set store= in "
+            "the config of the outermost pipeline, graph or router"
+        )
         raise ConfigurationError("store", config.store, expected)
 
 

@@ -60,7 +60,7 @@ class RunRows(Generic[T]):
 
     @property
     def takes_deps(self) -> bool:
-        """The body of a flow has no context that could have them."""
+        """Whether runs take `deps`: all but those of a flow, whose body has no context to read them from."""
         return self.kind != "flow"
 
     def check_batches(self) -> None:

@@ -95,7 +95,7 @@ class RefuseRow:
 
 @dataclass(slots=True)
 class GiveBack:
-    """The decision not to ask the row that was just read, because its answer is on record."""
+    """The decision to give the answer on record for the row that was just read, and not to ask it."""
 
     why: WhyGivenBack
 

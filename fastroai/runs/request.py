@@ -157,9 +157,10 @@ class RunRequest(Generic[DepsT]):
             waiting += (limit for ceiling in around.bounds.all_ceilings for limit in ceiling.limits)
         if any(limit.on_limit == "wait" for limit in waiting):
             expected = (
-                "to be without a SpendLimit(on_limit='wait'), because the process that wakes the run would "
-                "not know it: limits of a call are not stored. Set it in the config of the pipeline or "
-                "graph, or of a step or agent in it"
+                "to be without a SpendLimit(on_limit='wait'), because a store keeps this run: limits of a "
+                "call, or of a budget_scope around it, are not stored, so the process that wakes the run "
+                "would not know them. Set it in the config of the pipeline or graph, or of a step or agent "
+                "in it"
             )
             raise ConfigurationError("budget", ..., expected)
         on_changed = keeper.on_changed if self.on_changed is None else self.on_changed

@@ -84,7 +84,10 @@ class BudgetWarning(RunEvent):
 
 @dataclass(slots=True, kw_only=True)
 class BudgetRefused(PlacedFact, Notes):
-    """A budget refused a request or a step, cut off an answer, or was crossed before more was charged."""
+    """A budget or spend limit refused a request, purchase, run or step, or cut off an answer.
+
+    It also tells that code recorded more spending after a budget was crossed; that spending is charged.
+    """
 
     kind: ClassVar[str] = "budget_refused"
     identity: ClassVar = ("refusal", "place")

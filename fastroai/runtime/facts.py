@@ -1111,7 +1111,10 @@ class WaitEnded(StepFact, Ends):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asks:
-    """What is declared for an agent call, and what the call was given: a finished call is found by both."""
+    """What is declared for an agent call, and what the call was given.
+
+    A finished call is found by its inputs. If what is declared differs, the call has changed.
+    """
 
     declared: Mapping[str, Name[str]]
     """Hashes of what is declared, such as the `instructions` and the `model`, by name."""

@@ -908,6 +908,7 @@ class StepContext(Generic[DepsT_co]):
         Raises:
             ConfigurationError: an invalid amount or unit.
             BudgetExceeded: on entering, a budget or a spend limit cannot pay for it.
+            UnpricedModelError: on entering, there is a budget of money, and no price is known.
         """
         from fastroai.steps.reserving import spend_in  # loads PydanticAI
 

@@ -308,6 +308,9 @@ def _most(price: SpendPrice, usd: Amount | None, units: Units | None, known: Uni
             raise ConfigurationError("price_usd", price.price_usd, "units= instead of usd=")
         return SpendPrice.stated(usd)
     if units is None:
-        expected = "the most that it can cost: usd='0.02', or units={'searches': 3} with model= or price_usd="
+        expected = (
+            "the most that it can cost: usd='0.02', or units={'searches': 3} with price_usd='0.01' for each, "
+            "or units={'input_tokens': 8_000} with the model= whose list price counts"
+        )
         raise ConfigurationError("usd", None, expected)
     return price.of(known)

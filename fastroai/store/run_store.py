@@ -67,7 +67,7 @@ class RunStore(Protocol):
     async def append(self, key: str, values: Sequence[bytes], *, revision: int) -> None:
         """Add values after position `revision`, which must be the last one: all of them or none.
 
-        Without values, only the revision is checked.
+        A key that does not exist has revision 0. Without values, only the revision is checked.
 
         Raises:
             RevisionConflict: the last position of the key is not `revision`.
@@ -118,9 +118,9 @@ class DeletesAtRevision(RunStore, Protocol):
     async def delete(self, key: str, *, revision: int | None = None) -> None:
         """Delete a key; with `revision`, only if that is its last position.
 
-        If `compare_and_set` makes the key again, it never has that revision again: from then on,
-        `compare_and_set` makes all new keys at positions above. So a write of before that names the revision
-        fails, however late it comes. A key that `append` makes still begins at 1.
+        After a deletion at a revision, every new key of the store that `compare_and_set` makes begins above
+        that revision. So an earlier write that names the revision fails, however late it comes. A key that
+        `append` makes still begins at 1. Without `revision`, nothing happens if the key does not exist.
 
         Raises:
             RevisionConflict: the last position of the key is not `revision`, or the key is gone.

@@ -52,7 +52,8 @@ def refuse_other_machines(model: object) -> None:
         raise RuntimeError(
             f"a test was about to send a real request to {name!r} at {url or 'an unknown address'}, and real "
             "model requests are blocked. Ask the model server, model_server.model('openai:…'), or replay a "
-            "recording with the fixture `recording`. A test with `allow_model_requests` may send them"
+            "recording with the fixture `recording`. To send real requests, use the fixture "
+            "`allow_model_requests`"
         )
 
 

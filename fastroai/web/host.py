@@ -188,11 +188,12 @@ class RunsHost(Generic[DepsT]):
         )
 
     async def resume(self, run: RunSummary) -> None:
-        """Continue a run. Returns when the run has begun to continue, and does not wait for its end.
+        """Continue a run. Returns when the run has begun to continue, or when a worker can take it.
 
         Raises:
             RunInProgress: a process has it.
-            CostBudgetExceeded: a budget or limit has too little left for the rest of its quote.
+            CostBudgetExceeded: with `reserve`, a budget or limit has too little left for the rest of the
+                quote.
             Problem: this process executes as many runs as it may.
         """
         if self._workers is not None:
@@ -250,7 +251,12 @@ class RunsHost(Generic[DepsT]):
     async def _carry_out(self, run_id: str, call: Callable[[OnEvent], Awaitable[object]]) -> None:
         """Carry out a run in a task of its own, and return when it is on record that it goes on."""
         if not self.is_open:
-            expected = "started routes: make the application with their lifespan, as in FastAPI(lifespan=...)"
+            expected = (
+                "an application that was started with these routes. In FastAPI, include the router in the "
+                "application that is served, not in one that is mounted in it. In Starlette, write "
+                "Starlette(..., lifespan=host.lifespan), where host is the RunsHost of the routes. In tests, "
+                "write `with TestClient(app) as client:`"
+            )
             raise ConfigurationError("lifespan", "not open", expected)
         if len(self._running) >= self._most:
             detail = "this process carries out as many runs as it may"

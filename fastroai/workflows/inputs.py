@@ -28,7 +28,7 @@ class FlowInputs(Accepted):
         return inputs
 
     def check(self, values: Mapping[str, object]) -> dict[str, object]:
-        """Return the values. Raises `ValueError` with every problem if they do not fit."""
+        """Return the values, without defaults. Raises `ValueError` with every problem if they do not fit."""
         if problems := input_problems(self._flow, values):
             raise ValueError("; ".join(problems))
         return dict(values)

@@ -61,9 +61,9 @@ class Workflow:
         )
         result.status, result.output, result.usage.cost_usd
 
-    Agents perform the `infer` functions and the inline steps: the one in `agents` that is named like the
-    agent of the step, or like the function; else a new one with the model of the spec, or `model`. The
-    callables in `functions` perform the `compute` functions. A gate is a question in the inbox of
+    Agents perform the `infer` functions and the inline steps: the one in `agents` that the step names or, if
+    it names none, that is named like its function; else a new one with the model of the spec, or `model`.
+    The callables in `functions` perform the `compute` functions. A gate is a question in the inbox of
     `fastroai.human`. Steps that do not need each other run side by side.
     """
 
@@ -239,8 +239,11 @@ class BoundWorkflow(FrontDoor[Any, Mapping[str, Any], WorkflowResult]):
 
     async def fork(self, run_id: str, **options: Never) -> Never:  # type: ignore[override]
         """Raise `ConfigurationError`: a workflow goes back to a checkpoint, by `fastroai flow revert`."""
-        expected = "a run of a pipeline, graph or router; take a workflow back with `fastroai flow revert`"
-        raise ConfigurationError("fork", run_id, expected)
+        expected = (
+            "a run of a pipeline, graph or router, because runs of workflows cannot be forked; to go back "
+            "to a checkpoint in this one, use `fastroai flow revert RUN_ID LABEL`"
+        )
+        raise ConfigurationError("run_id", run_id, expected)
 
     async def estimate(self, inputs: Mapping[str, Any] | None = None, deps: Any = None) -> Quote:
         """Return the most that a run can cost: the budget of the flow. Without one, the cost is unknown."""

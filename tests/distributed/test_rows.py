@@ -109,7 +109,7 @@ async def test_what_is_wrong_is_told_before_anything_runs(app: Distributed, serv
         ([*texts(3), *texts(1)], {"key": "id"}, ConfigurationError, "row 3 has the key 'T0' of row 0"),
         ([{"text": "a" * 40_000_000}], {}, ValueNotStorable, "row 0"),
         ([], {"concurrency": 0}, ConfigurationError, "concurrency"),
-        ([], {"batch": True}, ConfigurationError, "a model with a batch API for 'repeat'"),
+        ([], {"batch": True}, ConfigurationError, "'repeat' to have a model with a batch API"),
     ]
     for rows, options, error, words in wrong:
         with pytest.raises(error, match=words):

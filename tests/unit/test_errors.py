@@ -289,8 +289,8 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     (StoreUnavailable("a.db", "it is full", "make room"), "store a.db is unavailable: it is full; make room"),
     (
         RunStoreUnavailable("a.db", "it is full", "make room"),
-        "run store a.db is unavailable: it is full; make room. Nothing is half written. After that, repeat "
-        "the call if it only reads; if it stopped a run, resume the run",
+        "run store a.db is unavailable: it is full; make room. No write is half done. When the store works "
+        "again, resume the run if this error stopped one; a call that only reads can be repeated",
     ),
     (
         RevisionConflict("run/1", 2, 3),
@@ -311,7 +311,7 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     ),
     (
         RunTakenOver("r"),
-        "this process has lost run 'r': it was deleted, or another process",
+        "run 'r' was deleted, or another process has taken it over: by force, or because",
     ),
     (
         RunConflict("r", 7),

@@ -22,9 +22,9 @@ AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text()
 PAGES = ("/runs", "/spending?by=model", "/people", "/people/order:{question}", "/runs/order", "/runs/nope")
 
 
-@pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("viewed") / "runs.db"
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    place = tmp_path / "runs.db"
     asyncio.run(_fill(place))
     return place
 
@@ -42,7 +42,7 @@ async def _fill(place: Path) -> None:
     await store.aclose()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def address(file: Path) -> Iterator[str]:
     with served(viewer(file, spend=str(file), token=TOKEN, name="Mia")) as address:
         yield address

@@ -42,8 +42,8 @@ def check_batches(model: Model | None, name: str) -> None:
         if one is None or one.batch_max_requests is None:
             asked = None if one is None else one.model_id
             expected = (
-                f"a model with a batch API for {name!r}, such as those of OpenAI's Responses API, Anthropic "
-                "and Gemini; or leave batch= out"
+                f"{name!r} to have a model with a batch API, such as those of OpenAI's Responses API, "
+                "Anthropic and Gemini; give it one, or leave batch= out"
             )
             raise ConfigurationError("batch", asked, expected)
 

@@ -98,7 +98,7 @@ def _followed(
 def _tell(scope: Scope, model: Any, call: str, calculator: CostCalculator, is_refused: bool) -> None:
     """Put a call on record that may send unseen requests; or refuse it, if a budget would count them."""
     if is_refused and _is_limited(scope):
-        refuse_in_runs(call, f"see whether a newer version counts it (pip install -U {DISTRIBUTION})")
+        refuse_in_runs(call, f"see whether a newer FastroAI counts it (pip install -U {DISTRIBUTION})")
     unseen = RequestCost(unpriced_units=(call,))
     record = RequestRecord(
         model=str(model.model_name),

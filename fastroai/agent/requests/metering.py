@@ -244,6 +244,8 @@ class Metered(AbstractCapability[Any]):
     async def for_run(self, ctx: RunContext[Any]) -> AbstractCapability[Any]:
         """Refuse realtime sessions inside a run, and requests for the token with which a browser opens one.
 
+        PydanticAI calls this when a run begins, when a session is opened, and when a token is requested.
+
         Raises:
             UnmeteredRequestError: the call is inside of a run, and not inside of `spend`.
         """

@@ -167,9 +167,10 @@ class RequestAttempt:
         name = self.terms.model
         if wire.is_second:
             return UnmeteredRequestError(
-                f"a second request that {self.terms.provider}:{name} sends by itself after its answer",
+                f"a second request, which the class of the model {self.terms.provider}:{name} sends by "
+                "itself once the first is answered,",
                 self.scope.path,
-                "send it as a request of its own, or without a budget",
+                "let the class send one request for each call, or run it without a Budget and a SpendLimit",
             )
         tell_once(
             (self.terms.provider, "repeats"),
@@ -178,7 +179,7 @@ class RequestAttempt:
         )
         if wire.status is not None:
             return ModelHTTPError(wire.status, name)
-        return ModelAPIError(name, "the request failed on its way, and the SDK was about to send it again")
+        return ModelAPIError(name, "the request got no response: its connection failed, or took too long")
 
     async def admit(self) -> Reservation[Terms]:  # pyright: ignore[reportInvalidTypeArguments]
         """Wait until the request may be sent. Admission may have changed it to another request by then."""
@@ -345,7 +346,10 @@ class RequestAttempt:
     def fail(self, error: BaseException) -> None:
         """Charge a request without a response: nothing if it surely was not billed, else its bound."""
         if isinstance(error, Outgrown):
-            self.fail_unsent("not sent: it had grown since its budgets approved it, so they were asked again")
+            self.fail_unsent(
+                "not sent: the request became larger after its budgets had approved it, so FastroAI asked "
+                "them again for the larger one"
+            )
             return
         self._end_permit(None, error)
         assert self.reservation is not None

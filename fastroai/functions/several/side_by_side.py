@@ -295,10 +295,10 @@ def parallel(
         outcomes = await parallel(ask(a), ask(b), require=0)
 
     The result is a tuple. With `require="all"`, the results are in the order of the coroutines. The first
-    failure is raised as it is, with the others as notes. With a number, exactly that many results are
-    returned, in the order in which they came; `"any"` is 1. With 0, each coroutine gives a `Success` or a
-    `Failure`, in the order of the coroutines, and all run to their end. Coroutines that are no longer needed
-    are cancelled, and have ended when this returns.
+    failure cancels the others and is raised as it is; failures that come meanwhile are notes of it. With a
+    number, exactly that many results are returned, in the order in which they came; `"any"` is 1. With 0,
+    each coroutine gives a `Success` or a `Failure`, in the order of the coroutines, and all run to their end.
+    Coroutines that are no longer needed are cancelled, and have ended when this returns.
 
     `concurrency` is the most coroutines that run at once; the others wait for their turn, in order.
 
@@ -306,13 +306,14 @@ def parallel(
     `require=0`, a used-up budget does not raise: the results that were paid for are returned, and each of the
     other calls is a `Failure`. If the budget of a function itself is used up, its call fails like any other.
 
-    `validate` takes the tuple of results. It is like `ensure` of a function: a lambda that is true, or a
-    function that returns True or False, or raises AssertionError or ValueError.
+    `validate` is called once, with the tuple of results, or of outcomes with `require=0`. It is like `ensure`
+    of a function: a lambda that is true, or a function that returns True or False, or raises AssertionError
+    or ValueError.
 
     Raises:
-        ConfigurationError: more results are required than there are coroutines, or an argument is not a
-            coroutine. It is a ValueError. Nothing runs.
-        ParallelFailed: so many coroutines have failed that too few can succeed.
+        ConfigurationError: at the call, before `await`: more results are required than there are coroutines,
+            or an argument is not a coroutine. It is a ValueError. Nothing runs.
+        ParallelFailed: a number is required, and so many coroutines have failed that too few can succeed.
         ParallelValidationFailed: `validate` refuses the results.
     """
     try:

@@ -21,12 +21,13 @@ class GraphConversation:
 
     `"continuous"` threads one message history through the nodes: an agent call in a node sees the calls made
     in the nodes before it, tool results included. Branches inherit the history of their fork and do not see
-    each other's. `"isolated"` gives each call a fresh history.
+    each other's. After they join, the history is that of the fork, with a line on what each branch has done.
+    `"isolated"` gives each call a fresh history.
 
-    A history of more than `compact_above` tokens is shortened before the next call. Each visit of a node is a
-    phase; the newest `keep_phases` of them stay whole. Without a `summarizer`, the results of tools in older
-    phases are dropped. With one, its summary replaces the older phases; the node that makes the next call is
-    charged for it.
+    A history of more than `compact_above` tokens is shortened before the next call. Each visit that calls an
+    agent is a phase; the newest `keep_phases` of them stay whole. Without a `summarizer`, long results of
+    tools in older phases are dropped. With one, its summary replaces the older phases; the node that makes
+    the next call is charged for it.
 
         GraphConversation(compact_above=50_000, summarizer=FastroAgent("openai:gpt-5-mini"))
 
@@ -56,7 +57,7 @@ class GraphConversation:
         if self.summarizer is not None:
             check_agent(self.summarizer)
             if self.compact_above is None:
-                expected = "compact_above= too, which says from what size it is called"
+                expected = "compact_above= too: the tokens of history above which the summarizer is asked"
                 raise ConfigurationError("summarizer", self.summarizer, expected)
 
     @classmethod

@@ -55,7 +55,10 @@ class NodeOutputs(Outputs):
         try:
             return self.values[step_id]
         except KeyError:
-            reason = "it has not run before this node; use ctx.get_dependency_or_none where that can happen"
+            reason = (
+                "it has no output yet, because it has not run before this node, or has failed; use "
+                "ctx.get_dependency_or_none where that can happen"
+            )
             if step_id not in self._nodes:
                 known, hint = ", ".join(map(repr, self._nodes)), nearest_hint(step_id, self._nodes)
                 reason = f"the graph has no such node; it has {known}.{hint}"

@@ -96,8 +96,10 @@ class Shape:
             lost = [target for target in _forked(outgoing) if target in ending and target not in surely]
             if lost:
                 yield GraphProblem(
-                    f"branches of {node!r} can fork to {_listed(lost)}, from where only on_failure edges "
-                    "lead to a terminal: under on_branch_failure='fail_all' they never converge; add an edge",
+                    f"a branch from {node!r} can go to {_listed(lost)}, from where only on_failure edges "
+                    "lead to a terminal: as long as no node fails, the branch never ends, and the others "
+                    "wait for it. Add an edge that is taken on success and leads to a terminal, or set "
+                    "on_branch_failure='continue_others'",
                     ("nodes", node),
                 )
 

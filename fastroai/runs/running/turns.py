@@ -66,7 +66,8 @@ def check_existing(on_existing: OnExisting, busy: WhenBusy, run_id: str | None) 
         expected = f"one of {', '.join(map(repr, get_args(OnExisting)))}"
         raise ConfigurationError("on_existing", on_existing, expected)
     if on_existing == "fail" and busy.do != "reject":
-        expected = f"'resume', 'return' or 'replace' with on_busy={busy.do!r}: 'fail' would not wait"
+        others = "'resume' or 'replace'" if busy.do == "interrupt" else "'resume', 'return' or 'replace'"
+        expected = f"{others} with on_busy={busy.do!r}: with 'fail', a call ends at once if the run exists"
         raise ConfigurationError("on_existing", on_existing, expected)
     if on_existing == "return" and busy.do == "interrupt":
         expected = "'enqueue' with on_existing='return': an interrupted run has no result"

@@ -68,7 +68,7 @@ class Interruption:
         return _OfTask(self)
 
     def send_here(self) -> None:
-        """Have the running task cancelled if the request is ended from now on.
+        """Note that the running task sends the request: until `sent`, `set` cancels this task.
 
         Raises:
             ScopeClosedError: the run has ended.

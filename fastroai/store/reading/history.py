@@ -416,7 +416,8 @@ class RunHistory:
         """Stop a run at once, whichever process runs it; or a run that no process runs, if it can be resumed.
 
         A cancelled run keeps its partial work and can be resumed. The process of a running run notices it
-        within a second. The runs of rows that wait are cancelled with their run, so nobody is asked for them.
+        within a second; this method does not wait for that. The runs of rows that wait are cancelled with
+        their run, so nobody is asked for them.
 
         Raises:
             ConfigurationError: `run_id` cannot be the id of a run.
@@ -437,7 +438,8 @@ class RunHistory:
     async def delete(self, run_id: str, *, force: bool = False) -> None:
         """Delete a run. If this is interrupted, the run is either unchanged or deleted.
 
-        If it is a run of `map`, the runs that it made for its rows are deleted first.
+        If it is a run of `map`, the runs that it made for its rows are deleted first, one by one. An
+        interruption can leave the others.
 
         Args:
             run_id: The run.
@@ -450,6 +452,9 @@ class RunHistory:
             RunInProgress: a process has the run.
             RunNotFound: there is no such run. Keys that are left of a run without a header are removed by
                 `purge`.
+            RunCorrupt: its record cannot be read, and `force` is not set.
+            RunFromNewerVersion: a later version of FastroAI has written it, and `force` is not set.
+            RunFromOlderVersion: an earlier version of FastroAI has written it, and `force` is not set.
         """
         check_run_id(run_id)
         epoch = ""
@@ -483,13 +488,13 @@ class RunHistory:
 
         Runs that are in progress are kept, and so are unreadable runs, whose age is unknown. Paused runs are
         deleted like all others, and so are runs of which a coding agent performs the steps. To keep these,
-        choose an `older_than` that is longer than any pause, or name the `status` of those to delete.
+        choose an `older_than` that is longer than any pause, or name the `status` of those to delete. Keys
+        that are left of runs without a header are removed, too.
 
         Args:
             older_than: The time since the last change, as a `timedelta`. A number is refused, because its
                 unit would be unclear.
-            status: Only runs with this status, or one of these; by default all, also interrupted, paused and
-                driven runs.
+            status: Only runs with this status, or one of these; by default all that are not in progress.
             dry_run: Only return the ids.
 
         Raises:

@@ -122,7 +122,7 @@ class RunTrace:
 
     @property
     def left_over_calls(self) -> tuple[facts.CallLeftOver, ...]:
-        """Calls on record that were not repeated, because an earlier call got a new answer."""
+        """The calls on record that were not made again, because an answer before them was asked anew."""
         return tuple([entry for entry in self.entries if isinstance(entry, facts.CallLeftOver)])
 
     @property
@@ -395,8 +395,9 @@ class RunTrace:
         It needs no code of the run. A flow has no shape: its calls are drawn in their order.
 
         Args:
-            opened: The nodes that are drawn with what is inside of them, such as `review`; a node in that run
-                is `review@1/inner/check`, its place in `timeline` without the number of its last visit.
+            opened: The nodes that are drawn with what is inside of them, such as `review`; or
+                `review@1/inner/check`, the node `check` of the pipeline `inner` in attempt 1 at `review`: its
+                place in `timeline`, without the visit at the end (`#2`).
         """
         from fastroai.store.reading.run_drawing import RunDrawing
 

@@ -351,7 +351,10 @@ class Memo:
         return attempt in self._anew_in
 
     def note_change(self, changed: facts.CallChanged) -> bool:
-        """Note what becomes of the answer of a call that has changed. Return whether that is new."""
+        """Note whether a call that is declared differently now keeps its answer or is asked anew.
+
+        Return False if that was noted before.
+        """
         same = (changed.attempt, changed.answer, changed.changed)
         for one in self.about(changed.about):
             if isinstance(one, facts.CallChanged) and (one.attempt, one.answer, one.changed) == same:
@@ -525,7 +528,7 @@ class Memo:
         return _taken([*self.charges_of(key, attempt)])
 
     def in_tool(self, place: str, tool: str) -> list[ChargeOnRecord]:
-        """Return the charges of requests in a call of a tool, which is on record: each once."""
+        """Return the charges in a tool call whose result is on record, but none that was taken before."""
         inside = self._inside.get(("tool", tool), ())
         return _taken([one for one in inside if not one.was_taken and is_in(one.request.place, place)])
 

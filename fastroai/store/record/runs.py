@@ -331,7 +331,10 @@ class DurableRun:
                 return await self.lease.write(**changes)
             except Exception as failure:  # a store can be the user's, and raise anything
                 if pause is None:
-                    message = "run %r: its header could not be written, so lists may show an old status: %s"
+                    message = (
+                        "run %r: its new status could not be written, so lists of runs may show an old one; "
+                        "nothing else is lost: %s"
+                    )
                     logger.warning(message, self.run_id, failure)
                     return
             await asyncio.sleep(pause)

@@ -90,8 +90,9 @@ def request_bound(
     input tokens by the provider's own count (`AskedRequest.most_by_count`).
 
     Most native tools, `extra_body`, beta headers and unusual settings have no bound: their bill can exceed
-    any count of tokens. If the input has more than text and images in the body, the model's context window
-    bounds it, if that is known. `prepare_bound` makes the bound lower.
+    any count of tokens. Then the amounts are `None`. Text is counted, and so is an image or a PDF if the
+    provider documents how many tokens it is. With any other input, the context window of the model is the
+    bound, if that is known. If you call `prepare_bound` before, the bound is lower.
     """
     asked = AskedRequest(calculator, model, messages, settings, parameters)
     return asked.bound(added_input=added_input, besides=besides, most_counted=most_counted)
@@ -337,10 +338,13 @@ def _why(
             "or ask for another tier"
         )
     elif prices is None:
-        reasons.append("more than tokens is billed, or a price is unknown (of a region, for example)")
+        reasons.append(
+            "the provider may bill more than tokens (searches, for example), or a price is not known (that "
+            "of the region, for example): give prices of your own with pricing_overrides"
+        )
     if counted.why is not None:
         size = "which is not known" if host.window is None else f"of {host.window:,} tokens"
-        reasons.append(f"{counted.why}, so its input counts as a whole context window, {size}")
+        reasons.append(f"{counted.why}, so the input of the request counts as a whole context window, {size}")
     if thinks_besides(model, settings, parameters):
         limit = "without a limit" if output_tokens is None else f"up to {output_tokens:,} tokens"
         reasons.append(

@@ -305,7 +305,8 @@ def _response(rules: InputRules, message: ModelResponse) -> int:
             hidden |= part.provider_name in (None, rules.provider)  # others' thoughts are sent as text
         else:
             raise _NotInBody(
-                f"the provider does not say how many tokens a {part.part_kind!r} of an earlier answer has"
+                f"an earlier answer has a part of kind {part.part_kind!r}, whose tokens cannot be counted "
+                "(leave it out of the message history if the model does not need it)"
             )
     return tokens + _texts(rules, texts) + (_hidden(rules, message) if hidden else 0)
 

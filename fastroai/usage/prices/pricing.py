@@ -70,7 +70,7 @@ class CostCalculator:
 
         prices = {"gpt-4o": {"input_per_mtok": 2.0, "output_per_mtok": 8.0}}
         calculator = CostCalculator(pricing_overrides=prices)
-        calculator.calculate_cost("gpt-4o", 1_000, 200)  # 3600 microcents
+        calculator.calculate_cost("gpt-4o", 1_000, 200)  # 3600 microcents, $0.0036: $1 is 1,000,000
 
     Keys are `model`, `provider:model`, or have a wildcard (`ollama:*`); the most specific one wins. They
     stand for the dated snapshots of a model as well (`gpt-4o-2024-08-06`). Prices are US dollars per million

@@ -574,8 +574,11 @@ class WorkflowMachine:
         name = plan.flow.steps[position].id
         step_id = plan.step_id(name)
         if self.revisions_left(step_id) == 0:  # nobody is offered this; an answer on record may still say it
-            made = f"all max_rounds={plan.flow.max_rounds} were made"
-            reason = f"gate {step_id!r} asks for another revision, but {made}"
+            reason = (
+                f"the decision at gate {step_id!r} is 'revise', but the flow has gone back "
+                f"max_rounds={plan.flow.max_rounds} times already; raise max_rounds in the spec, and start "
+                "a new flow"
+            )
             self._fail(flow, Stopped("failed", "max_rounds", reason, step_id))
             return
         flow.rounds.append(tuple(flow.records))

@@ -23,7 +23,7 @@ Mode: TypeAlias = Literal["infer", "compute", "gate"]
 FieldType: TypeAlias = Literal["string", "number", "integer", "boolean", "array", "object"]
 
 GatePolicy: TypeAlias = Literal["gate", "flag", "skip"]
-"""The policy of a gate: ask a person, approve and put that on record, or approve silently."""
+"""The policy of a gate: ask a person; approve, with an answer on record; or approve and skip the gate."""
 
 StepKind: TypeAlias = Literal["function", "inline", "flow", "gate"]
 

@@ -16,7 +16,7 @@ def _as_text(value: object) -> object:
 
 
 Condition: TypeAlias = Annotated[str, BeforeValidator(_as_text)]
-"""An expression; `true` and `false` of YAML are expressions, too."""
+"""An expression. The values `true` and `false` of YAML become the expressions `True` and `False`."""
 
 
 class FieldPart(Part):

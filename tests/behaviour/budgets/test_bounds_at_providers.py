@@ -191,8 +191,8 @@ async def test_a_refusal_says_what_makes_a_request_so_dear(
         agent = FastroAgent(claude(wire, "claude-opus-4-8"), max_tokens=300)
         await agent.run(["Read this", given], budget=Budget(usd=1))
     assert refused.value.why == (
-        f"the pages of a PDF could not be counted ({how}), so its input counts as a whole context window, of "
-        "1,000,000 tokens"
+        f"the pages of a PDF could not be counted ({how}), so the input of the request counts as a whole "
+        "context window, of 1,000,000 tokens"
     )
     assert refused.value.why in str(refused.value)
     assert not wire.bodies

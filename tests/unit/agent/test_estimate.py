@@ -410,7 +410,7 @@ async def test_a_wrapper_of_the_users_own_may_send_any_number_of_requests() -> N
         ),
         (
             {"model": OpenAIResponsesModel("gpt-4o-search-preview", provider=OPENAI)},
-            "gpt-4o-search-preview: more than tokens is billed",
+            "gpt-4o-search-preview: the provider may bill more than tokens (searches, for example)",
         ),
         (
             {"capabilities": [NativeTool(WebSearchTool())]},

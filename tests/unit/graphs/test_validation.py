@@ -367,12 +367,14 @@ def test_under_fail_all_branches_of_a_fork_reach_a_terminal_without_failing(
         given["decider"] = object()
     if together:
         assert problem("a spin ok", edges, **given) == (
-            "branches of 'a' can fork to 'spin', from where only on_failure edges lead to a terminal: "
-            "under on_branch_failure='fail_all' they never converge; add an edge"
+            "a branch from 'a' can go to 'spin', from where only on_failure edges lead to a terminal: as "
+            "long as no node fails, the branch never ends, and the others wait for it. Add an edge that is "
+            "taken on success and leads to a terminal, or set on_branch_failure='continue_others'"
         )
     else:
         assert built("a spin ok", edges, **given).entry == "a"
-    assert built("a spin ok", edges, **given, on_branch_failure="wait_all").entry == "a"
+    for other in ("wait_all", "continue_others"):
+        assert built("a spin ok", edges, **given, on_branch_failure=other).entry == "a"
 
 
 def test_two_edges_to_one_node_are_no_fork() -> None:
@@ -515,7 +517,7 @@ def test_a_node_has_not_the_name_of_a_branch_of_what_is_sent() -> None:
 
 def test_what_is_sent_has_to_come_to_an_end_without_failing() -> None:
     edges = [sends(), Edge("b", "c", "on_failure"), Edge("b", "b")]
-    assert "branches of 'a' can fork to 'b'" in problem("a b c", edges, entry="a")
+    assert "a branch from 'a' can go to 'b'" in problem("a b c", edges, entry="a")
 
 
 def test_a_condition_may_name_what_is_sent_where_a_node_says_that_it_reads_it() -> None:

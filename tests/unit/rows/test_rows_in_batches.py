@@ -210,7 +210,7 @@ async def test_what_has_no_batches_is_refused_before_anything_is_sent(model_serv
 
     chat, answers = model_server.model("openai-chat:gpt-5-mini"), model_server.model("openai:gpt-5-mini")
     for one in (chat, FallbackModel(answers, chat)):
-        with pytest.raises(ConfigurationError, match="a model with a batch API for 'agent'"):
+        with pytest.raises(ConfigurationError, match="'agent' to have a model with a batch API"):
             await FastroAgent(one, name="agent").map(["one"], batch=True)
     with pytest.raises(ConfigurationError, match="'upper' has a body"):
         await upper.map(["one"], batch=True)

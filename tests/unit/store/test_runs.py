@@ -392,7 +392,7 @@ async def test_a_header_that_cannot_be_written_at_the_end_is_only_late(
 
     store.before = refuse_headers
     await run.end(ended(), Usage())
-    assert "its header could not be written" in caplog.text
+    assert "its new status could not be written" in caplog.text
     store.before = None
     assert (await RunHistory(store).summary("r")).status == "interrupted"
     await (await take_up(store)).release()

@@ -79,7 +79,7 @@ def bound(*parts: Any, parameters: ModelRequestParameters | None = None) -> Any:
 def test_an_unlisted_part_or_field_counts_as_the_whole_window_and_is_named(part: Any, named: str) -> None:
     found = bound(UserPromptPart("Hi"), part)
     assert found.input_tokens == WINDOW
-    assert f"does not know {named}, so its input counts as a whole context window" in found.why
+    assert f"does not know {named}, so the input of the request counts as a whole context window" in found.why
 
 
 @pytest.mark.parametrize(
