@@ -18,6 +18,7 @@ from support.viewed_runs import look_up
 from support.viewing import TOKEN, client, served, signed_in
 
 from fastroai import Pipeline, SQLiteRunStore, StepContext, step
+from fastroai.store import RunHistory
 from fastroai.store.reading.run_spending import SpendingOnRecord
 from fastroai.viewer import viewer
 
@@ -82,6 +83,7 @@ async def test_viewers_of_many_runs_see_the_next_one_at_once(file: Path) -> None
             for _ in range(VIEWERS):
                 await waiting.acquire()
             await Pipeline("p", {"look up": look_up}).execute(run_id="the next one", store=store)
+    await RunHistory(store).delete("the next one")  # other tests see the same file
     await store.aclose()
 
 
