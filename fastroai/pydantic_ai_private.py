@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard
+from weakref import ref
 
 from pydantic_ai import models
 
@@ -138,22 +139,24 @@ def lend_model_to_run(node: object, lend: Callable[[Model], Model]) -> None:
     if not hasattr(node, "__dict__"):
         return
     for name in _METHODS_OF_NODES:
-        if (method := getattr(node, name, None)) is not None:
-            setattr(node, name, partial(_with_lent_model, method, lend))
+        if hasattr(node, name):
+            setattr(node, name, partial(_with_lent_model, node, name, lend))
 
 
 _METHODS_OF_NODES: Final = ("run", "stream")
 
 
-def _with_lent_model(method: Callable[[Any], Any], lend: Callable[[Model], Model], context: Any) -> Any:
+def _with_lent_model(node: object, method: str, lend: Callable[[Model], Model], context: Any) -> Any:
+    for name in _METHODS_OF_NODES:  # they hold the node, and would keep all of the run in a circle
+        vars(node).pop(name, None)
     facts = getattr(context, "deps", None)
     model = getattr(facts, "model", None)
     if facts is not None and model is not None and hasattr(model, "request"):
         facts.model = lend(model)
         select = getattr(facts, "evaluate_model_selector", None)
         if select is not None and hasattr(facts, "enter_model") and not _is_lending(select):
-            facts.evaluate_model_selector = partial(_select_and_lend, facts, select, lend)
-    return method(context)
+            facts.evaluate_model_selector = partial(_select_and_lend, ref(facts), select, lend)
+    return getattr(node, method)(context)
 
 
 def _is_lending(select: object) -> bool:
@@ -161,7 +164,7 @@ def _is_lending(select: object) -> bool:
 
 
 async def _select_and_lend(
-    facts: Any,
+    of: ref[Any],
     select: Callable[[object, object], Awaitable[tuple[Model, str | None]]],
     lend: Callable[[Model], Model],
     selector: object,
@@ -169,7 +172,10 @@ async def _select_and_lend(
 ) -> tuple[Model, str | None]:
     """Select the model of a step. PydanticAI enters the lent model, so the selected one is entered here."""
     model, model_id = await select(selector, context)
-    if selector is not facts.model_selector:  # the model of one attempt at a request, not that of the step
+    facts = of()
+    if (
+        facts is None or selector is not facts.model_selector
+    ):  # the model of one attempt at a request, not that of the step
         return model, model_id
     await facts.enter_model(model)
     return lend(model), model_id

@@ -208,9 +208,10 @@ class ChatStream(SettledStream[StreamChunk[OutputDataT]], Generic[OutputDataT]):
         return self.response.output
 
     def all_messages(self) -> list[ModelMessage]:
-        """Return the history that was passed in, followed by the messages so far; none before the first read.
+        """Return the history that was passed in, followed by the messages so far.
 
-        The answer is among them once it has ended.
+        Before the first read, the list is empty: it lacks the history, too. The answer is in it once all of
+        the answer has come.
         """
         return [] if self._streaming is None else self._streaming.result.all_messages()
 

@@ -127,7 +127,7 @@ class EvaluatorContext(Generic[InputsT, OutputT, MetadataT]):
         An evaluator of pydantic_evals gets `None` if there is none, as in pydantic_evals.
 
         Raises:
-            ConfigurationError: a function reads it, and the case has none.
+            ConfigurationError: the case has none, and an evaluator that is a function reads it.
         """
         if self.given is None and self.reader:
             expected = (

@@ -92,7 +92,7 @@ class InferFunction(Function[P, OutputT], Generic[P, OutputT]):
         self._warned = False
 
     def compile(self, *args: P.args, **kwargs: P.kwargs) -> CompiledPrompt:
-        """Return the prompt of a call with these arguments, and its hash, without making the call.
+        """Return the prompt of a call with these arguments, with a hash of its text, without making the call.
 
         Raises:
             TypeError: an argument is missing, unknown, or given twice.

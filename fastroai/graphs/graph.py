@@ -260,7 +260,10 @@ class Graph(
 
     @cached_property
     def definition(self) -> dict[str, JsonValue]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Shape of the graph as plain data. Resuming a run needs the same shape, or `force`."""
+        """Shape of the graph as plain data.
+
+        A run can be resumed if the parts that it has reached have the same shape, or with `force`.
+        """
         return define(self.name, self.nodes, self._plan, self._setup.conversation.mode, self.version)
 
     def _sent_by(self, node: str) -> Annotation | None:
@@ -409,7 +412,7 @@ class Graph(
                 does, or is not of the type that the node declares.
             RunNotFound: the store has no such run.
             RunInProgress: a process is running it, for as long as `on_busy` waits.
-            RunDefinitionChanged: the graph has changed, unless `force`.
+            RunDefinitionChanged: the graph has changed in parts that the run has reached, unless `force`.
             AnswerRejected: one of `answers` is not what its question asks for; nothing is on record.
             QuestionClosed: the run does not wait for one of `answers`; nothing is on record.
             RunCorrupt: its record cannot be read.

@@ -291,7 +291,10 @@ class Pipeline(
 
     @cached_property
     def definition(self) -> dict[str, JsonValue]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Shape of the pipeline as plain data. Resuming a run needs the same shape, or `force`."""
+        """Shape of the pipeline as plain data.
+
+        A run can be resumed if the parts that it has reached have the same shape, or with `force`.
+        """
         on_error = {step_id: config.on_error for step_id, config in self._configs.items()}
         return define(
             self.name, self.steps, self.dependencies, self.output_step, on_error, version=self.version

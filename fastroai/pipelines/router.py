@@ -360,7 +360,10 @@ class BasePipeline(
 
     @property
     def definition(self) -> dict[str, JsonValue]:
-        """Shape of the router as plain data. Resuming a run needs the same shape, or `force`."""
+        """Shape of the router as plain data.
+
+        A run can be resumed if the parts that it has reached have the same shape, or with `force`.
+        """
         return {
             "name": self.name,
             "routes": {name: pipeline.definition for name, pipeline in self._pipelines.items()},
@@ -374,7 +377,8 @@ class BasePipeline(
     ) -> BaseStep[DepsT, OutputT]:
         """Return this router as a step of a pipeline, like `Pipeline.as_step`.
 
-        The step inherits the settings of the router's config, but not `timeout`, which limits `route`.
+        The step inherits the settings of the router's config, but not `timeout`, which limits `route`, and
+        not the budget, which holds inside of the step.
         """
         own = config or StepConfig()
         return NestedStep(self, inputs, replace(own_settings(self.config, own), timeout=own.timeout))

@@ -344,7 +344,8 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
         Raises:
             RunNotFound: the store has no such run.
             RunInProgress: a process has the run, also after the wait that `on_busy` asks for.
-            RunDefinitionChanged: the pipeline or graph has changed, unless `force`.
+            RunDefinitionChanged: the pipeline or graph has changed in parts that the run has reached, unless
+                `force`.
             AnswerRejected: an answer does not fit its question; no answer was put on record.
             QuestionClosed: the run does not wait for one of the answers; no answer was put on record.
             RunCorrupt: the record of the run cannot be read.

@@ -236,7 +236,10 @@ class Fact(RunEvent):
         return replace(self, **live) if live else self
 
     def sentences(self, run: Telling) -> tuple[str, ...]:
-        """Return what happened in sentences, for `explain`: most facts have one, as in `says`, some none."""
+        """Return what happened in sentences, for `explain`: most facts have one, some have none or several.
+
+        Unless a class overrides this, the sentence is the one that `says` describes.
+        """
         return () if self.says is None else (self.says.format(self),)
 
 

@@ -145,7 +145,10 @@ class FunctionStep(BaseStep[DepsT, OutputT]):
         return f"<step {getattr(self.function, '__name__', self.function)!r}>"
 
     def inferred_output(self) -> Annotation | None:
-        """Return the annotated return type of the function, if it can be evaluated in its module."""
+        """Return the annotated return type of the function.
+
+        `None` if there is none, or if it has names that the module of the function does not have.
+        """
         return returned_type(self.function)
 
     def execute(self, context: StepContext[DepsT]) -> Awaitable[OutputT]:
@@ -223,7 +226,8 @@ def step(
     """Make a function a step: `@step`, or `@step(timeout=…, retries=…)` with the options of `StepConfig`.
 
     The function takes the `StepContext`. A function that is not `async` runs in a worker thread. `accepts`,
-    `returns`, `require` and `ensure` are those of a `Contract`; the return annotation is checked anyway.
+    `returns`, `require` and `ensure` are those of a `Contract`. Without `returns`, the return annotation is
+    checked.
 
         @step(retries=2)
         async def classify(ctx: StepContext[Deps]) -> str: ...

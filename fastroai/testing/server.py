@@ -207,7 +207,7 @@ class ModelServer:
     def script(self, *replies: Reply, model: str | None = None) -> None:
         """Queue replies for requests of one model, or of all models that have no script of their own.
 
-        When a script is used up, a request that no rule answers gets an error that says so.
+        When a script is used up and the server has no rules, a request gets an error that says so.
         """
         self._rules.add_script(replies, model)
 
@@ -243,7 +243,10 @@ class ModelServer:
         self._rules.add_faults(count, fault)
 
     def reset(self) -> None:
-        """Forget scripts, rules, pending faults and the ledger, and let batches end."""
+        """Forget scripts, rules, pending faults and the ledger, and end batches that `holds_batches` held.
+
+        The results of these batches can then be read.
+        """
         self.holds_batches = False
         self._rules.reset()
         self.ledger.clear()

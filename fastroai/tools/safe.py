@@ -89,8 +89,9 @@ def safe_tool(
             have private data.
         cost: US dollars that each attempt costs, or a function of the call's arguments that returns them.
             The money is set aside in all budgets and spend limits around before the tool runs, and charged
-            under the tool's name. An attempt that fails may have been billed, so it counts as unmeasured, at
-            this cost. For a price that is known only afterwards, use `fastroai.spend` in the tool.
+            under the tool's name. An attempt that fails may have been billed, so budgets count it at this
+            cost, and its record has the outcome `unmeasured`. For a price that is known only afterwards, use
+            `fastroai.spend` in the tool.
 
     Cancellation, PydanticAI's control exceptions (`ModelRetry`, `ToolFailed`, `CallDeferred`,
     `ApprovalRequired`, ...) and FastroAI's own stops, such as a used-up budget, pass through.

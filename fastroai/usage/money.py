@@ -138,7 +138,7 @@ def microcents_to_dollars(microcents: int) -> Decimal:
 
 
 def format_cost(cost: int | Decimal | Costed | None) -> str:
-    """Write a cost for people to read. An `int` is microcents, a `Decimal` is US dollars.
+    """Write a cost for people to read. An `int` is microcents ($1 = 1,000,000), a `Decimal` is US dollars.
 
     From one dollar up, cents; below, three significant digits, so that a cost which is not zero never
     shows as zero. Rounded once, half to even. `None` is an unknown cost.

@@ -52,8 +52,9 @@ class WorkflowValidationError(FastroAIError, ValueError):
 class ResultRejected(FastroAIError):
     """The result of a step of a workflow did not pass its checks.
 
-    `check` is `SchemaFailed`, `ContractFailed` or `EnsureFailed`; `violations` has every problem of the
-    `output`.
+    `check` is the first check that failed: `SchemaFailed`, `ContractFailed` or `EnsureFailed`. `violations`
+    has up to 50 problems that it found in the `output`. In a very long output, a schema or contract finds
+    only the first problem.
 
     What to do: Correct the result as `violations` says, or loosen the contract of the function.
     """

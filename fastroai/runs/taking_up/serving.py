@@ -274,9 +274,10 @@ class Service:
     `recover_every` and `wake_every` do. Any number of processes may serve the same store.
 
     At the end they start no more runs, and call `interrupt` on each pipeline and graph. All its runs in this
-    process then halt after their current steps, also runs that `execute` began. Steps that are still running
-    after `graceful_timeout` are cut off; if the task is cancelled, they are cut off at once. The runs are
-    `interrupted`, and another process continues them.
+    process then halt after their current steps, also runs that `execute` began. The service waits for the
+    runs that it has taken up, and cuts off those that have not halted after `graceful_timeout`. If the task
+    is cancelled, it only cuts off these runs, at once. The runs are `interrupted`, and another process
+    continues them.
     """
 
     @overload

@@ -117,7 +117,7 @@ class OffloadingRunStore(ReadsRuns, KeptAt):
         await self.store.compare_and_set(key, await self._kept(key, value, None), revision=revision)
 
     async def list(self, prefix: str, *, after: str = "", limit: int = 100) -> Sequence[StoredKey]:
-        """See `RunStore`. A lost payload is an error only when its key is read."""
+        """See `RunStore`. A value whose payload is lost is listed as its reference; only `read` raises."""
         found = await self.store.list(prefix, after=after, limit=limit)
         return await asyncio.gather(*map(self._listed, found))
 
@@ -153,7 +153,10 @@ class OffloadingRunStore(ReadsRuns, KeptAt):
         await self._index.begin_run(replace(begun, value=value, entries=entries))
 
     async def delete_runs(self, doomed: Sequence[Doomed]) -> Sequence[bool]:
-        """See `IndexesRuns`. An interrupted delete can leave payloads: see `forget_orphans`."""
+        """Delete runs with their payloads, and say which of them it was, as `IndexesRuns` explains.
+
+        An interrupted delete can leave payloads: see `forget_orphans`.
+        """
         are_gone = await self._index.delete_runs(doomed)
         for one in compress(doomed, are_gone):
             for key in (one.key, *one.others):

@@ -39,8 +39,8 @@ class Endpoint:
         gateway = Endpoint(like="openai", service_tier="default")
         calculator = CostCalculator(endpoints={"http://litellm.internal": gateway})
 
-    Without it, only the maker's own host is known. For any other host, bounds allow for tokens that it may
-    add, and for its highest price.
+    Without it, FastroAI knows only the hosts of the makers. At any other host, bounds allow for tokens that
+    the host may add, and take the highest price that the model has in any service tier.
 
     Raises:
         ConfigurationError: naming the field.

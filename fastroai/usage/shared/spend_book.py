@@ -96,7 +96,8 @@ class SpendBook:
     async def reset(self, key: str, *, window: Window = "day", by: str, reason: str) -> SpendStatus:
         """Set the spending of the open window of a key to zero. Requests in flight stay reserved.
 
-        The arguments, the result and the errors are those of `set_limit`.
+        The other arguments, the result and the errors are those of `set_limit`. Here, a key that the store
+        does not know is a `ConfigurationError`, too.
         """
         change = SpendChange(id=_new_id(), changes="spent", by=by, reason=reason)
         return await self._adjust(SpendAccount(key=key, window=window), change)

@@ -206,8 +206,9 @@ class SpendStore(Protocol):
         ...
 
     async def settle(self, claim: SpendClaim, cost_usd: Decimal) -> SpendBalance:
-        """End a claim: free its amount, and spend `cost_usd`. A cost of 0 releases it, or leaves the line.
+        """End a claim: free its amount, and spend `cost_usd`.
 
+        A cost of 0 releases a claim that was reserved, and takes a claim that still waits out of the line.
         The cost is charged to the window that the claim was reserved in. If the claim was counted as spent
         when its lease ended, it is corrected to `cost_usd`; this is possible for 7 days. If the claim is not
         known, nothing changes. The part that it took from another claim and did not spend is given back to
