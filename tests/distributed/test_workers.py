@@ -187,6 +187,14 @@ async def test_what_cannot_be_carried_is_refused(app: Distributed, url: str) -> 
         await away.start("work", {"number": 1})
 
 
+async def test_no_deps_are_made_for_a_flow_which_takes_none(app: Distributed) -> None:
+    async with app.worker(every=0.2):
+        assert await (await app.start("doubles", {"number": 1})).result() == 6
+        assert (await (await app.start("work", {"number": 1})).result()).output == "None/1:2"
+    made = [words[1] for words in Notes.read() if words[0] == "deps"]
+    assert len(made) == 1  # those of the pipeline
+
+
 async def test_deps_that_cannot_be_made_are_tried_again_and_told(
     app: Distributed, capfd: pytest.CaptureFixture[str]
 ) -> None:
