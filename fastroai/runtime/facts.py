@@ -1345,6 +1345,8 @@ class RequestInBatch(PlacedFact, Notes):
     id: str
     pending: Payload[Any]
     """The response that PydanticAI gives meanwhile, which says where the answer will be."""
+    claims: dict[str, str] = field(default_factory=dict)
+    """Ids of the claims with which spend limits count the request, by window and key of the limit."""
 
 
 @dataclass(slots=True, kw_only=True)

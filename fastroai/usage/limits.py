@@ -36,6 +36,11 @@ class Ceiling:
         """The limit that says how the account is used."""
         return self.limits[0]
 
+    @property
+    def name(self) -> str:
+        """The window and the key of the account."""
+        return f"{self.account.window}:{self.account.key}"
+
     async def usd(self) -> Decimal:
         """Return the limit in US dollars, as it is now.
 

@@ -74,7 +74,8 @@ def rejoined(
     bound = RequestBound(input_tokens=record.bound_tokens, output_tokens=output, cost_usd=record.bound_usd)
     terms = replace(terms, known_bound=bound)
     attempt = RequestAttempt(scope, terms, run, on_record.used, on_record)
-    attempt.reservation = readmit(scope, terms, known.sent)  # pyright: ignore[reportArgumentType]
+    claims = {} if known.sent.in_batch is None else known.sent.in_batch.claims
+    attempt.reservation = readmit(scope, terms, known.sent, claims)  # pyright: ignore[reportArgumentType]
     attempt.job, attempt.lowered_to = id_in_batch(known.response), record.lowered_to
     attempt.started_at = record.started_at
     return attempt

@@ -776,7 +776,8 @@ class MeteredModel(FollowedMethods, OwnedModel):
         """Put on record in which batch a request is, if the response says that it waits in one."""
         attempt = self._in_batch_of(pending)
         if attempt is not None and attempt.on_record is not None:
-            await attempt.on_record.sent_in_batch(pending)
+            assert attempt.reservation is not None
+            await attempt.on_record.sent_in_batch(pending, attempt.reservation.claims)
 
     def _leaves_batch_running(self, pending: ModelResponse) -> bool:
         """Return whether a later process collects the answer to a request in a batch."""

@@ -208,8 +208,10 @@ class RequestOnRecord:
             response = _message(run, last.response, f"a response in {self.request.place!r}")
             assert isinstance(response, ModelResponse)
             return KnownResponse(response, last)
-        if last.pending is not None and last.ends is None:
-            pending = _message(run, last.pending, f"the batch of a request in {self.request.place!r}")
+        if last.in_batch is not None and last.ends is None:
+            pending = _message(
+                run, last.in_batch.pending, f"the batch of a request in {self.request.place!r}"
+            )
             assert isinstance(pending, ModelResponse)
             assert isinstance(last.begins, RequestSent)
             self._id, self.is_in_batch = last.begins.id, True
@@ -265,17 +267,19 @@ class RequestOnRecord:
             self._id = ""  # it was never put on record as sent
             raise
 
-    async def sent_in_batch(self, pending: ModelResponse) -> None:
+    async def sent_in_batch(self, pending: ModelResponse, claims: dict[str, str]) -> None:
         """Put on record in which batch the request is, before anybody waits for its answer.
 
-        `pending` is the response that PydanticAI gives meanwhile.
+        `pending` is the response that PydanticAI gives meanwhile, `claims` are those of `Reservation`.
         """
         run = self.log.run
         if run is None or self.is_in_batch or not self._id or run.journal.has_ended:
             return
         self.is_in_batch = True
         known = seal(_as_json(pending), run.codec)
-        await self.log.commit(RequestInBatch(place=self.request.place, id=self._id, pending=known))
+        await self.log.commit(
+            RequestInBatch(place=self.request.place, id=self._id, pending=known, claims=claims)
+        )
 
     @property
     def is_collected_later(self) -> bool:

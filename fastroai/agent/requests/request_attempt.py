@@ -374,6 +374,8 @@ class RequestAttempt:
         if self.sent:
             self._end_permit(None, None)
             record = self._record("unmeasured", error="its run left it before it was answered")
+            if self.is_collected_later:
+                self.reservation.leave_claims()
             self.charge = self.reservation.charge_unmeasured(record)
         else:
             self.fail_unsent("not sent: its run ended while it waited for a batch")

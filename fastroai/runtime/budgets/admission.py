@@ -6,7 +6,7 @@ and `charge_unmeasured` of its reservation.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from decimal import Decimal
 from itertools import chain
@@ -60,10 +60,10 @@ async def admit(scope: Scope, terms: TermsT) -> Reservation[TermsT]:
     return reservation
 
 
-def readmit(scope: Scope, terms: TermsT, charge: Charge) -> Reservation[TermsT]:
+def readmit(scope: Scope, terms: TermsT, charge: Charge, claims: Mapping[str, str]) -> Reservation[TermsT]:
     """Reserve the bound of a request that an earlier process has sent, in place of the charge for it.
 
-    Spend limits have counted the request when that process died, and do not learn its cost.
+    Spend limits have counted its bound since that process left it. They learn its cost by the `claims`.
 
     Raises:
         ScopeClosedError: the run has ended.
@@ -76,7 +76,9 @@ def readmit(scope: Scope, terms: TermsT, charge: Charge) -> Reservation[TermsT]:
             each.spending.take_back(charge)
         if hold.ledger is not None:
             hold.ledger.hold(hold)
+    reservation.take_up_claims(claims)
     if not reservation.take_off():
+        reservation.leave_claims()
         reservation.give_back()
         raise ScopeClosedError(scope.path)
     return reservation

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
@@ -18,7 +18,7 @@ from fastroai.runtime.budgets.in_flight import Charge
 from fastroai.runtime.budgets.ledger import NOTHING, Account, Claim, Hold, Measure, wake
 from fastroai.runtime.budgets.shared_reservation import SharedReservation, booked_usd, note_settled
 from fastroai.runtime.budgets.stops import committed_of
-from fastroai.runtime.budgets.terms import TermsT, amounts_of
+from fastroai.runtime.budgets.terms import TermsT, amounts_of, usd_to_reserve
 from fastroai.runtime.concurrency.flow import Flow
 from fastroai.runtime.concurrency.interruption import Interruption
 from fastroai.runtime.concurrency.wakeup import result_of
@@ -178,6 +178,27 @@ class Reservation(Generic[TermsT]):
                     return False
         self.terms = terms
         return True
+
+    # --- claims on spend limits that outlive the process ---
+
+    @property
+    def claims(self) -> dict[str, str]:
+        """Ids of the claims with which spend limits count the request, by window and key of the limit."""
+        return {shared.ceiling.name: shared.claim.id for shared in self.shared}
+
+    def leave_claims(self) -> None:
+        """Leave the claims to a later process, which learns the cost. Until then, limits count the bound."""
+        for shared in self.shared:
+            shared.leave()
+        self.shared = []
+
+    def take_up_claims(self, claims: Mapping[str, str]) -> None:
+        """Take up the claims that an earlier process has left, of the limits that apply here, too."""
+        for ceiling in self.scope.bounds.ceilings:
+            if (claim_id := claims.get(ceiling.name)) is not None:
+                shared = SharedReservation(ceiling, ceiling.known_usd, self._hold, self.scope)
+                shared.take_up(claim_id, usd_to_reserve(self.terms))
+                self.shared.append(shared)
 
     # --- its end ---
 

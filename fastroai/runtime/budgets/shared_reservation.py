@@ -312,6 +312,17 @@ class SharedReservation:
         ending = self.claim if record is None else _telling(self._scope, self.limit, self.claim)
         return self.upkeep.settle(ending, charged)
 
+    def leave(self) -> None:
+        """Leave the claim in the store. When its lease is over, it counts as spent until it is settled."""
+        self.upkeep.remove(self)
+        self._counter.leave(self._reserved_usd)
+
+    def take_up(self, claim_id: str, amount_usd: Decimal) -> None:
+        """Take up a claim that an earlier process has left, to settle it."""
+        self.claim = replace(self.claim, id=claim_id, amount_usd=amount_usd)
+        self._state = "asked"
+        self.upkeep.add(self)
+
     @property
     def arrivals(self) -> int:
         """Number of requests of this process that have come to draw on the account so far."""

@@ -31,7 +31,7 @@ _TAKEN_OVER: Final = (
 class ChargeOnRecord(Charge):
     """The charge of a request or of other spending: unmeasured, with bounds, until the end is on record."""
 
-    __slots__ = ("asks", "begins", "ends", "pending", "position", "was_taken")
+    __slots__ = ("asks", "begins", "ends", "in_batch", "position", "was_taken")
 
     def __init__(self, begins: facts.Begins, record: RequestRecord, position: int) -> None:
         """Charge what begins at a position in the log."""
@@ -40,8 +40,8 @@ class ChargeOnRecord(Charge):
         self.ends: facts.Ends | None = None
         self.asks: facts.Asks | None = None
         """What the agent call asked for that sent this request; `None` if that is not on record."""
-        self.pending: Any = None
-        """What says where the answer of a request in a batch will be."""
+        self.in_batch: facts.RequestInBatch | None = None
+        """What says in which batch the answer of the request will be; `None` without one."""
         self.was_taken = False
         """Whether the resumed run has made this request again."""
 
@@ -86,7 +86,7 @@ class ChargesOnRecord:
 
     def note_batch(self, entry: facts.RequestInBatch) -> None:
         """Note that a request is in a batch. Raises `KeyError` for one that never began."""
-        self._last[entry.about].pending = entry.pending
+        self._last[entry.about].in_batch = entry
 
 
 class Memo:

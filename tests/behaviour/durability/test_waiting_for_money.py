@@ -15,11 +15,13 @@ from typing import Any, Literal
 
 import pytest
 from pydantic_ai import RunContext
+from pydantic_ai.capabilities import BatchModelRequests
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.usage import RequestUsage
 from support.agents import paid_agent, request_costs, streaming_agent
 from support.faulty_store import FaultyStore, Write, gone
+from support.jobs import JobProvider
 from typer.testing import CliRunner
 
 from fastroai import (
@@ -827,3 +829,33 @@ async def test_the_command_line_shows_what_a_run_waits_for(
     assert waits in await asyncio.to_thread(call, "runs", "show", "r")
     (run,) = json.loads(await asyncio.to_thread(call, "runs", "list", "--json"))
     assert (run["status"], run["due_at"]) == ("paused", "2026-03-11T00:00:00+00:00")
+
+
+# --- batches ---
+
+
+async def test_a_request_of_a_batch_waits_for_the_window_before_it_is_sent(world: World) -> None:
+    provider = JobProvider()
+    soon = timedelta(milliseconds=1)
+    batches = BatchModelRequests(max_wait=soon, poll_interval=soon, max_poll_interval=soon)
+    agent = FastroAgent(provider.model(), capabilities=[batches], max_tokens=100)
+
+    @step
+    async def write(ctx: StepContext) -> str:
+        return str(await ctx.run(agent, "first"))
+
+    door = Pipeline("letters", {"write": write}, config=PipelineConfig(budget=[world.limit("0.01")]))
+    await world.spend(9_999)
+    paused = await door.execute(run_id="r", store=world.runs)
+    assert (paused.status, paused.waits_until, provider.batches) == ("paused", MIDNIGHT, [])
+    world.now = MIDNIGHT
+    result = await woken(door, world)
+    while result.status == "paused":  # for the answers of the batch, which is sent
+        assert result.reason_code == "batch"
+        world.now += timedelta(minutes=1)
+        result = await woken(door, world)
+    assert result.status == "finished"
+    assert [len(bodies) for bodies in provider.batches] == [1]
+    assert result.usage.cost_usd == provider.billed_usd > 0
+    status = await world.limit("0.01").status()
+    assert (status.spent_usd, status.reserved_usd) == (provider.billed_usd, 0)

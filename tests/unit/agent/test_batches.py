@@ -35,7 +35,7 @@ from fastroai import (
     step,
 )
 from fastroai.agent import Metered
-from fastroai.errors import RunNotFound, UnmeteredRequestError
+from fastroai.errors import RunNotFound, StepExecutionError, UnmeteredRequestError
 from fastroai.runtime import Scope
 from fastroai.runtime.facts import (
     RequestInBatch,
@@ -348,3 +348,58 @@ async def logged_in(store: Any, run_id: str) -> list[Any]:
         return list(await stored_runs.entries_of(store, run_id))
     except RunNotFound:
         return []
+
+
+BOUND = Decimal("0.00010625")
+"""The most that a request of `talking` can cost in a batch, in US dollars."""
+
+
+async def leave_in_batch(
+    provider: JobProvider, store: Any, limit: SpendLimit, *, cancels: bool = False
+) -> None:
+    """Begin the run `r`, and end it in this process once its request is in a batch."""
+    running = asyncio.create_task(talking(provider).execute(None, run_id="r", store=store, budget=limit))
+    while not any(isinstance(one, RequestInBatch) for one in await logged_in(store, "r")):
+        await asyncio.sleep(0.001)
+    if cancels:
+        await RunHistory(store).cancel("r")
+    else:
+        running.cancel()
+    await asyncio.wait([running])
+
+
+async def counted_by(limit: SpendLimit) -> Decimal:
+    status = await limit.status()
+    return status.spent_usd + status.reserved_usd
+
+
+async def test_a_spend_limit_learns_what_a_batch_cost_that_a_later_process_collects() -> None:
+    provider, store = JobProvider(held=asyncio.Event()), MemoryRunStore()
+    limit = SpendLimit(usd="0.01", window="total", key="collected later")
+    await leave_in_batch(provider, store, limit)
+    assert await counted_by(limit) == BOUND
+    assert provider.held is not None
+    provider.held.set()
+    result = await talking(provider).resume("r", store=store, budget=limit)
+    assert (
+        await counted_by(limit) == result.usage.total.cost_usd == provider.billed_usd == Decimal("0.00000975")
+    )
+
+
+async def test_a_spend_limit_counts_nothing_for_a_request_that_a_batch_did_not_run() -> None:
+    provider, store = JobProvider(held=asyncio.Event(), outcome=lambda body: "expired"), MemoryRunStore()
+    limit = SpendLimit(usd="0.01", window="total", key="expired later")
+    await leave_in_batch(provider, store, limit)
+    assert provider.held is not None
+    provider.held.set()
+    with pytest.raises(StepExecutionError):
+        await talking(provider).resume("r", store=store, budget=limit)
+    assert await counted_by(limit) == provider.billed_usd == 0
+
+
+async def test_a_spend_limit_keeps_the_bound_of_a_batch_that_nobody_collects() -> None:
+    provider, store = JobProvider(held=asyncio.Event()), MemoryRunStore()
+    limit = SpendLimit(usd="0.01", window="total", key="cancelled later")
+    await leave_in_batch(provider, store, limit, cancels=True)
+    status = await limit.status()
+    assert (status.spent_usd, status.reserved_usd) == (BOUND, 0)
