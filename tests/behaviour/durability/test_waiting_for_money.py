@@ -631,7 +631,7 @@ async def test_a_run_that_reserves_its_quote_does_not_begin_and_does_not_wait(wo
 
 async def test_a_limit_that_those_who_wake_the_run_would_not_know_is_refused(world: World) -> None:
     door = letters(world, SpendLimit(usd=1))
-    expected = "limits of a call are not stored"
+    expected = "limits of a call, or of a budget_scope around it, are not stored"
     with pytest.raises(ConfigurationError, match=expected):
         await door.execute(run_id="r", store=world.runs, budget=world.limit())
     async with budget_scope(world.limit()):

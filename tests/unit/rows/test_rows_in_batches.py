@@ -20,7 +20,7 @@ from support.patience import PATIENCE
 from support.stored_runs import entries_of
 from support.typed_functions import Sentiment, listed_costs, sentiment
 
-from fastroai import Budget, Graph, Pipeline, StepContext, flow, step
+from fastroai import Budget, Graph, Pipeline, SpendLimit, StepContext, flow, step
 from fastroai.agent import FastroAgent
 from fastroai.errors import ConfigurationError, RunNotFound
 from fastroai.functions import compute, infer
@@ -128,7 +128,8 @@ async def test_a_run_that_is_let_go_while_it_waits_collects_its_batches_later(
     model_server.holds_batches = True
     classify, store = classifier(model_server), MemoryRunStore()
     rows = [f"text {number}" for number in range(6)]
-    budget = Budget(requests=6)
+    limit = SpendLimit(usd=100, window="total", key=f"rows {how}")
+    budget = [Budget(requests=6), limit]
     going = asyncio.create_task(
         classify.map(rows, batch=batches(), store=store, run_id="r", budget=budget, concurrency=6)
     )
@@ -148,6 +149,8 @@ async def test_a_run_that_is_let_go_while_it_waits_collects_its_batches_later(
     assert table.usage.request_count == len(model_server.ledger.entries) == 6
     assert table.cost_usd == listed_costs(model_server) / 2
     assert (await RunHistory(store).list())[0].cost_usd == table.cost_usd
+    status = await limit.status()
+    assert (status.spent_usd, status.reserved_usd) == (table.cost_usd, 0)
 
 
 async def test_a_batch_is_cancelled_with_the_last_run_that_waits_for_it(model_server: ModelServer) -> None:
