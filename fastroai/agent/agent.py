@@ -136,7 +136,8 @@ class FastroAgent(MapsRows[OutputDataT], Generic[AgentDepsT, OutputDataT]):
         Args:
             model: `provider:model`, the bare name of a first-party model (`gpt-…`, `claude-…`, `gemini-…`),
                 or a PydanticAI `Model`.
-            config: Settings; options given beside it win.
+            config: Settings. An option given beside it replaces the same setting. But budgets of both places
+                apply, and `model_settings` of both are merged.
             agent: A PydanticAI agent to use as it is; then no option that builds one may be given.
             output_type: As in PydanticAI; `str` unless given.
             instructions: As in PydanticAI: sent with every run.
@@ -364,7 +365,7 @@ class FastroAgent(MapsRows[OutputDataT], Generic[AgentDepsT, OutputDataT]):
             usage_limits: As in PydanticAI.
             cancellation_token: As in PydanticAI.
             timeout: Seconds for this call, instead of the agent's.
-            usage: As in PydanticAI: usage to start with. It is not part of this response's account.
+            usage: As in PydanticAI: usage to start with. `usage` and `cost_usd` of the response leave it out.
             metadata: As in PydanticAI.
             retries: As in PydanticAI: how often the model may try again.
             toolsets: Further toolsets for this call.
@@ -381,7 +382,8 @@ class FastroAgent(MapsRows[OutputDataT], Generic[AgentDepsT, OutputDataT]):
         Raises:
             ConfigurationError: both `user_prompt` and `message` are given.
             TimeLimitExceeded: the timeout ran out.
-            CostBudgetExceeded: a budget of this call, or of the run around it, is used up.
+            BudgetExceeded: a budget of this call, of the agent, or of the run around it has too little left;
+                `CostBudgetExceeded` if it is a budget of money.
             pydantic_ai.exceptions.AgentRunError: as in PydanticAI; `usage_of(error)` returns the usage.
         """
         call = _call(user_prompt, deps, message_history, tracer, output_type, **options)
@@ -458,7 +460,8 @@ class FastroAgent(MapsRows[OutputDataT], Generic[AgentDepsT, OutputDataT]):
 
         Takes the arguments of `run`, without the event handler. `StreamChunk`s come as the model writes; the
         last one `is_final` and has the response, with its cost, as `usage_data`. If you leave the stream
-        early, you pay for the part until then.
+        early, the call ends. Unless the provider has reported the usage by then, budgets count the most
+        that the request can have cost.
         """
         return self.dispatch_stream(_call(user_prompt, deps, message_history, tracer, output_type, **options))
 

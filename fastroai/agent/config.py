@@ -31,7 +31,9 @@ REQUEST_RETRY_DELAY: Final = 0.5
 @other_names(arguments={"timeout_seconds": "timeout=", "max_retries": "FastroAgent(retries=…)"})
 @dataclass(frozen=True, kw_only=True)
 class AgentConfig:
-    """Settings for `FastroAgent(config=...)`. Options of the constructor take precedence over it.
+    """Settings for `FastroAgent(config=...)`. An option of the constructor replaces the same setting here.
+
+    There are two exceptions: budgets of both places apply, and `model_settings` of both are merged.
 
     A setting that is `None` is not sent: there is no default temperature, prompt or token limit.
     """

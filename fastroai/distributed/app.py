@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final, cast, overload
@@ -109,6 +109,16 @@ class Distributed(Client):
             ConfigurationError: the object cannot be run, its name is registered already, or its
                 codec differs from that of the application.
         """
+        before = dict(self._doors)
+        try:
+            self._register_all(doors, deps_factory)
+        except ConfigurationError:
+            self._doors = before  # all of them or none
+            raise
+
+    def _register_all(
+        self, doors: Iterable[FrontDoor[Any, Any, Any] | MapsRows[Any]], deps_factory: DepsFactory | None
+    ) -> None:
         for door in doors:
             if not isinstance(door, FrontDoor | MapsRows):  # pyright: ignore[reportUnnecessaryIsInstance]
                 expected = "a pipeline, graph, router, flow, typed function, agent, or workflow.bind(...)"
@@ -141,7 +151,10 @@ class Distributed(Client):
         return None if registered is None else registered.door
 
     def register_queue(self, name: str, options: QueueOptions | None = None) -> None:
-        """Declare a queue. Workers make it, or change it, when they begin."""
+        """Declare a queue. Workers make it, or change it, when they begin.
+
+        A worker takes runs from it only if it is among the worker's `queues`.
+        """
         self._declared[name] = options or QueueOptions()
 
     @takes_options(PlaceOptions)
@@ -165,7 +178,7 @@ class Distributed(Client):
 
         Args:
             name: The name of the schedule, which the application has once.
-            pipeline: The pipeline, or its name. It is registered.
+            pipeline: The pipeline, or its name. `register` it first.
             schedule: Five fields of cron, or six, which begin with the second.
             inputs: As in `start`, as JSON. The same each time.
             cron_timezone: The time zone of the schedule, such as `Europe/Berlin`; by default UTC.
@@ -239,9 +252,10 @@ class Distributed(Client):
         inputs: Mapping[str, Any] | None = None,
         **options: Unpack[StartOptions],
     ) -> RunHandle[Any]:
-        """Put a run on record and in a queue, as `Client.start` does, by its name or by the object itself.
+        """Put a run of a pipeline on record and in a queue, as `Client.start` does.
 
-        A pipeline that is registered here takes the values that its `execute` takes.
+        Name the pipeline, or pass the object itself. If it is registered here, it takes the values that its
+        `execute` takes; otherwise, JSON.
         """
         name = pipeline.name if isinstance(pipeline, FrontDoor) else str(pipeline)
         registered = self._doors.get(name)
@@ -299,8 +313,8 @@ class Distributed(Client):
 
         Args:
             queues: The queues from which it takes runs.
-            concurrency: The most runs that a worker executes at a time of each of these queues that the
-                application has not declared.
+            concurrency: The most runs that a worker executes at a time from one of these queues; any number
+                unless given. For a queue of `register_queue`, its options hold instead.
             version: A name for the code of this worker; by default a hash of its definitions. Workers of one
                 version must have the same definitions.
             every: Seconds between two looks for runs that died with their workers, or are due.
@@ -320,7 +334,6 @@ class Distributed(Client):
             raise ConfigurationError("queues", queues, "names of queues, such as ['default']")
         check_count("concurrency", concurrency, least=1)
         check_count("max_deaths", max_deaths, least=1, required=True)
-        check_seconds("every", every, zero=True)
         check_seconds("graceful_timeout", graceful_timeout, zero=True)
         knows = {name: fingerprint(one.keeper(self.store).definition) for name, one in self._doors.items()}
         terms = WorkerTerms(
@@ -329,7 +342,7 @@ class Distributed(Client):
             schedules=tuple(self._schedules.values()),
             # Applications of one database share the names of versions.
             version=f"{self.app}.{version or _version_of(knows)}",
-            every=in_seconds(every),
+            every=seconds_above_zero("every", every),
             lease=seconds_above_zero("lease", lease),
             grace=in_seconds(graceful_timeout),
             most_deaths=max_deaths,

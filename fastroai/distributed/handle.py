@@ -81,7 +81,7 @@ class Carriers(Protocol):
 
 
 class RunStopped(FastroAIError):
-    """A distributed run has not finished: it failed, was cancelled, or waits.
+    """A distributed run has not finished: it failed, was cancelled or set aside, or waits.
 
     `status` is its status, `questions` wait for answers, and `usage` is what it has spent.
     """

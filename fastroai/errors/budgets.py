@@ -233,7 +233,7 @@ class CostBudgetExceeded(BudgetExceeded):
 
     @property
     def budget_usd(self) -> Decimal:
-        """The limit, in US dollars, rounded to six decimals like the amounts below."""
+        """The limit, in US dollars, rounded to six decimals like `actual_usd` and `requested_usd`."""
         return microcents_to_usd(self.limit)
 
     @property
@@ -272,7 +272,9 @@ CostBudgetExceededError = CostBudgetExceeded
 
 
 class SpendLimitExceeded(CostBudgetExceeded):
-    """A `SpendLimit`, which runs and processes share, stopped the run. Amounts are microcents.
+    """A `SpendLimit`, which runs and processes share, stopped the run.
+
+    Amounts are microcents ($1 = 1,000,000).
 
     What to do: Wait until the window resets (`resets_at`), raise the limit, or set `on_limit="wait"`.
     """

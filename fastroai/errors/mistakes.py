@@ -128,7 +128,8 @@ class UnknownPipelineError(FastroAIError, KeyError):
 class RunningLoopError(FastroAIError, RuntimeError):
     """A sync entry point was called where an event loop of asyncio or trio is running.
 
-    What to do: Write `await` and the method without `_sync`.
+    What to do: Under asyncio, await the method without `_sync`, or await what you gave to `run`. Under trio,
+    call the sync method in a thread: `await trio.to_thread.run_sync(...)`.
     """
 
     def __init__(self, called: str, instead: str, loop: Literal["asyncio", "trio"] = "asyncio") -> None:
@@ -145,7 +146,8 @@ class RunningLoopError(FastroAIError, RuntimeError):
 class NoRunningLoopError(FastroAIError, RuntimeError):
     """Something that needs asyncio was awaited where no event loop of asyncio is running.
 
-    What to do: Use asyncio, or the sync method of the same name.
+    What to do: Await it in a coroutine that `asyncio.run` runs, or use the sync method, such as `run_sync`.
+    Under trio, call the sync method in a thread: `await trio.to_thread.run_sync(...)`.
     """
 
     def __init__(self, under: Literal["trio"] | None = None) -> None:

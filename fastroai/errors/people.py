@@ -29,7 +29,8 @@ class AnswerRejected(FastroAIError, ValueError):
 class QuestionClosed(FastroAIError):
     """A question cannot be answered: it has an answer, its time is over, or its run does not wait for it.
 
-    What to do: Look at the question again: it says who answered, or why it is closed.
+    What to do: Read `reason`. `Inbox(store).get(question_id)` says who answered, or why the question is
+    closed; `Inbox(store).list()` has the open ones.
     """
 
     def __init__(self, question_id: str, reason: str) -> None:
@@ -60,7 +61,8 @@ class QuestionTimedOut(FastroAIError, TimeoutError):
 class MessageRejected(FastroAIError, ValueError):
     """A message that the run cannot receive. It was not sent.
 
-    What to do: Send to a run that has not ended, under the name that it waits for.
+    What to do: Look at `reason`. The run must not have finished, and the value must be JSON of the type for
+    which the run waits under this name.
     """
 
     def __init__(self, run_id: str, name: str, reason: str) -> None:

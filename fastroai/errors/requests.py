@@ -56,8 +56,8 @@ class CircuitOpenError(FastroAIError):
     The error that is raised is also a PydanticAI `ModelAPIError`, so a `FallbackModel` moves on to its next
     candidate.
 
-    What to do: Try again after `retry_after` seconds, or give the agent a
-    fallback model.
+    What to do: Try again after `retry_after` seconds (`None` while a request tests whether the provider is
+    well), or give the agent a fallback model.
     """
 
     retryable = True
@@ -141,10 +141,10 @@ class UnpricedModelError(FastroAIError):
 
 
 class UnboundedRequestError(FastroAIError):
-    """A budget is set, but the cost of a request has no upper limit.
+    """A budget or spend limit counts cost or tokens, and a request has no upper limit of them.
 
-    What to do: Set `max_tokens`, say what the server is with `CostCalculator(endpoints=...)`, or pass
-    `on_unbounded="allow"`.
+    What to do: Set `max_tokens`, say what the server is with `CostCalculator(endpoints=...)`, or set
+    `on_unbounded="allow"` on the `Budget` or `SpendLimit`.
     """
 
     def __init__(self, model: str, provider: str, why: str | None = None) -> None:

@@ -56,7 +56,8 @@ class MissingInputError(FastroAIError, KeyError):
 class MissingDependencyError(FastroAIError, KeyError):
     """A step asked for the output of a step on which it does not depend, or which has no output.
 
-    What to do: Add the step to `dependencies`, as the message shows.
+    What to do: Add the step to `dependencies`, as the message shows. If it can fail or be skipped, read it
+    with `ctx.get_dependency_or_none`.
     """
 
     def __init__(self, step_id: str, dependency: str, reason: str) -> None:
@@ -123,7 +124,7 @@ class RecordedError(FastroAIError):
     It stands for a recorded exception of an earlier process. In results of `wake` and `recover`, it also
     stands for one that is not an `Exception`, such as `SystemExit`, which is its `__cause__`.
 
-    What to do: Look up the original type, which the message names.
+    What to do: Look up the original type, whose name is in `error_type`.
     """
 
     def __init__(self, error_type: str, message: str) -> None:
@@ -135,7 +136,10 @@ class RecordedError(FastroAIError):
 
 
 class ViolationDetail(TypedDict):
-    """One problem in the form of pydantic, as plain data, whatever the value is."""
+    """One reason why a value does not fit its contract, like an item of `errors()` of pydantic.
+
+    It is plain data: the invalid value is in it only as a short text.
+    """
 
     type: str
     """Pydantic's name of the error, or `check_failed`, `check_error`, `validator_error`."""
@@ -192,7 +196,7 @@ _VIOLATED: Mapping[Direction, str] = {
 
 
 class TimeLimitExceeded(FastroAIError, TimeoutError):
-    """A step, a call in a step, or a whole run took longer than its timeout.
+    """An agent call, a step, a branch of a graph, or a whole run took longer than its timeout.
 
     What to do: Raise the timeout that the message names, or make the work shorter.
     """
@@ -208,7 +212,10 @@ class TimeLimitExceeded(FastroAIError, TimeoutError):
 
 
 class OnceInterrupted(FastroAIError):
-    """A process died during a side effect of `ctx.once`, so it is unknown whether it has happened.
+    """A side effect of `ctx.once` was interrupted, so it is unknown whether it has happened.
+
+    The process died, the call was cancelled, or the result could not be stored. Raised only with
+    `if_interrupted="fail"`; by default, the effect is repeated.
 
     What to do: Find out whether it has happened. If it must be done again, resume
     with `ctx.once(..., if_interrupted="repeat")`; otherwise fork the run with the output of the step.
@@ -256,7 +263,8 @@ class LangGraphStopped(FastroAIError):
 
     `reason` is `"interrupt"`, with the question in `detail`, or `"recursion limit"`, with the limit.
 
-    What to do: Answer the interrupt and resume the graph, or raise its recursion limit.
+    What to do: Give `graph_step` a function `answer=` that returns the answer, and resume the run; or raise
+    the recursion limit.
     """
 
     def __init__(self, step_id: str, reason: Literal["interrupt", "recursion limit"], detail: str) -> None:

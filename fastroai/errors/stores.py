@@ -15,7 +15,8 @@ class FlowStopped(FastroAIError):
     `waits_until` is the time at which `wake` continues it, if it waits for one.
     `await flow.resume(run_id)` continues the run.
 
-    What to do: Answer the questions, and resume the run; or let `wake` do so.
+    What to do: Answer the `questions`, if there are any. Then resume the run; or call `flow.wake()`, which
+    resumes all runs that can go on.
     """
 
     def __init__(
@@ -293,7 +294,9 @@ class CallChangedError(FastroAIError):
 class RunCorrupt(FastroAIError):
     """The record of a run cannot be read: entry `position` of its log, or another part if that is 0.
 
-    What to do: Restore the store from a backup, or delete the run; other runs are not affected.
+    What to do: Read `reason`. If it names a codec or a declared type, use those with which the run began: its
+    record is intact. Otherwise restore the store from a backup, or delete the run. Other runs are not
+    affected.
     """
 
     def __init__(self, run_id: str, position: int, reason: str) -> None:
@@ -363,9 +366,10 @@ class UnknownFactKind(FastroAIError):
 
 
 class ValueNotStorable(FastroAIError, TypeError):
-    """A value cannot be stored, because it could not be restored unchanged.
+    """A value cannot be stored: it could not be restored unchanged, or it is too large for the store.
 
-    What to do: Return plain JSON, or declare the type of the value.
+    What to do: Return plain JSON, or declare the type of the value. If it is too large, keep the data
+    elsewhere and return where it is, or use an `OffloadingRunStore`.
     """
 
     def __init__(self, what: str, field: str, type_name: str, reason: str) -> None:

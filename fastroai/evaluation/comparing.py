@@ -61,17 +61,17 @@ async def compare(
 
     Args:
         variants: What to compare, by name: agents, typed functions, pipelines, graphs, routers, flows, or
-            functions of the inputs. The others are compared with the first.
+            functions of the inputs. The first variant is the baseline, with which each other is compared.
         dataset: A list of `Case`, or a `Dataset` of pydantic_evals, whose evaluators are used, too.
-        evaluators: Functions of an `EvaluatorContext`, or evaluators of pydantic_evals. Without any,
-            outputs are compared with the expected ones.
+        evaluators: Functions of an `EvaluatorContext`, or evaluators of pydantic_evals. If there are none
+            here, in the dataset or in any case, outputs are compared with the expected ones.
         budget: Limits on the spending of all variants and evaluators together. When it is used up, no
             further case begins, and the comparison has those that were paid for.
         concurrency: Cases that are asked at once, of each variant.
         retries: As in `map`.
         store: Store that keeps the outputs and evaluations on record.
         run_id: The id of the comparison; a new one unless given. Its runs have ids that begin with it.
-        on_changed: As in `map`.
+        on_changed: As in `map`, for variants. An evaluator whose code has changed always evaluates again.
         deps: As in `run` or `execute` of what is run, for all cases.
         tracer: As in `execute` of pipelines.
         tags: Names to sum the spending by.

@@ -53,17 +53,19 @@ async def compare_splits(
         router: The router. Its runs that have finished or failed are read, newest first.
         evaluators: As in `compare`. Without any, outputs are compared with the expected ones.
         store: The store of the runs, which also keeps what evaluators spend.
-        expected_outputs: The expected outputs, by the id of the run, as far as they are known.
+        expected_outputs: The expected outputs, by the id of the run, as far as they are known. Without
+            evaluators, each run that is read needs one.
         tag: Only runs with this tag.
         tenant: Only runs of this tenant.
-        limit: At most this many runs.
+        limit: The number of runs to look at, the newest. Those that have not finished or failed count, too.
         budget: Limits on the spending of the evaluators.
         concurrency: Outputs that each evaluator looks at, at once.
         run_id: As in `compare`.
         codec: The codec of the runs, if they have one.
 
     Raises:
-        ConfigurationError: an option is invalid, or the store has no such run.
+        ConfigurationError: an option is invalid, the store has no such run, or there are no evaluators and
+            a run has no expected output.
     """
     check_count("limit", limit, least=1, required=True)
     check_count("concurrency", concurrency, least=1, required=True)

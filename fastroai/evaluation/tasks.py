@@ -144,7 +144,8 @@ def task(variant: Any, *, deps: object = None, retries: int | None = None) -> Ca
     which the task fails.
 
     Args:
-        variant: What gets the inputs of each case: a mapping by name, or the only input.
+        variant: What is run on each case. Inputs that are a mapping are given by name; any other value is the
+            only argument. A plain function gets the inputs as they are.
         deps: As in `run` or `execute` of the variant.
         retries: As in `map`.
 

@@ -152,7 +152,9 @@ def reset() -> None:
 
 @contextmanager
 def configured(**settings: Unpack[Settings]) -> Generator[Configuration]:
-    """Use other settings inside of a `with` block, for tests and tenants. Other tasks do not see them.
+    """Use other settings inside of a `with` block, for tests and tenants. Settings that are not given stay.
+
+    Tasks that begin inside of the block have these settings, too, to their end. Other tasks do not.
 
         with configured(test_mode=True, sample_n=10):
             (await classify("Great!")).assert_stable()

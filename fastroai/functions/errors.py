@@ -65,7 +65,8 @@ class FailedAttempt:
 class PostconditionFailed(_FunctionViolation):
     """The output of a typed function does not meet its `ensure` conditions after the last attempt.
 
-    `violations` are those of the last output, which is `data`; `history` has every attempt.
+    `violations` are those of the last output, which is `data`; `history` has every attempt of the model. For
+    a function with `@compute`, it is empty: the body runs once.
 
     What to do: Make the intent clearer, raise `retries`, or loosen `ensure`; `history` has the answers.
     """
@@ -90,7 +91,8 @@ class PostconditionFailed(_FunctionViolation):
 class ParseFailure(_FunctionViolation):
     """A model's last answer for a typed function is not of the declared type.
 
-    `raw_output` is its text, `violations` say what did not match; `history` has all attempts.
+    `raw_output` is its text, with opaque values left out. `violations` say what did not match, and `history`
+    has all attempts.
 
     What to do: Make the intent clearer, raise `retries`, or take a stronger model; `history` has the answers.
     """

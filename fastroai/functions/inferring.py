@@ -314,7 +314,9 @@ def infer(
 
     The body is `raise NotImplementedError`, a docstring or `...`. Arguments and outputs have the declared
     types. A call checks `given`, asks the model within the budget, reads the answer and checks `ensure`. If
-    the answer is not good enough, the model is asked again, with an exact list of the mistakes.
+    the answer is not good enough, the model is asked again, with an exact list of the mistakes. After the
+    last attempt, the call raises `ParseFailure` or `PostconditionFailed`. It raises `PreconditionFailed` if
+    `given` does not hold, and `ConsensusFailure` if too few members of a quorum agree.
 
     Args:
         intent: The purpose of the function. Inputs are added automatically.
@@ -326,8 +328,9 @@ def infer(
         budget: Budget of a whole call, with its attempts and members. Siblings share the budgets around it.
         retries: Extra attempts if an answer is not of the type, or `ensure` does not hold; 3 unless given.
             Transport failures are retried separately.
-        cache: Where answers are kept: `"session"`, as long as the outermost flow runs, or `"global"`, in the
-            store of `configure`. A kept answer costs nothing, and must pass `ensure`.
+        cache: Where answers are kept: `"none"`, the default; `"session"`, inside of flows, as long as the
+            outermost flow runs; or `"global"`, in the store of `configure`. A kept answer costs nothing, and
+            must pass `ensure`.
         stable: With False, the result is a `Probabilistic`: one sample, or `sample_n` in test mode.
         quorum: Number of members that answer side by side, under one budget.
         agree_on: The field of the output on which members must agree; without it, the whole output.

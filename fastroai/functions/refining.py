@@ -47,7 +47,8 @@ def refine(
             raise NotImplementedError
 
     Each iteration is an answer as from `infer`, with its attempts, members and cache. The model gets its last
-    answer as data, with the feedback on that answer. All iterations are one call, under one budget.
+    answer as data, with the feedback on that answer. All iterations are one call, under one budget. If no
+    answer is good enough, the call raises `ConvergenceFailure`, whose `history` has all of them.
 
     Args:
         until: Conditions under which an output is good enough: functions of the output.

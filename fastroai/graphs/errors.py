@@ -10,7 +10,7 @@ from fastroai.errors.texts import listed
 
 @dataclass(frozen=True, slots=True)
 class GraphProblem:
-    """One thing that keeps a graph from running. As text: the message, with the place in front."""
+    """One thing that keeps a graph from running. As text: the message, after its line if loaded from YAML."""
 
     message: str
     about: tuple[str | int, ...] = ()

@@ -409,9 +409,11 @@ class Graph(
 
         Raises:
             ConfigurationError: `input` was given although no question waits, was not given although one
-                does, or is not of the type that the node declares.
+                does, or is not of the type that the node declares; or `node` was given without `input`, or
+                does not wait for an answer.
             RunNotFound: the store has no such run.
-            RunInProgress: a process is running it, for as long as `on_busy` waits.
+            RunInProgress: a process has the run, also after the wait that `on_busy` asks for.
+            RunStatusConflict: `inputs` were given, and the run has finished, unless `force`.
             RunDefinitionChanged: the graph has changed in parts that the run has reached, unless `force`.
             AnswerRejected: one of `answers` is not what its question asks for; nothing is on record.
             QuestionClosed: the run does not wait for one of `answers`; nothing is on record.
@@ -475,7 +477,8 @@ class Graph(
         Args:
             inputs: Makes this graph's inputs; by default they are those of the run around it, and the outputs
                 of the step's direct dependencies under their ids.
-            config: Settings of the step.
+            config: Settings of the step. Set `total_timeout` to limit its time: `timeout` raises
+                `ConfigurationError`.
 
         Questions of the graph's pause nodes belong to the run around it. That run takes their answers with
         `resume(answers=...)` or from the inbox, as for `ctx.ask`.

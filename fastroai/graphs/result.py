@@ -58,7 +58,7 @@ class GraphUsage(RunUsage):
         return max((begun.finished_ms for _, begun in self._units.items() if begun.is_over), default=0.0)
 
     def model_dump(self) -> dict[str, object]:
-        """Return the totals, and the totals of each node, as values that JSON can hold."""
+        """Return the totals, and those of each node, as objects. `result.model_dump()` makes JSON of them."""
         return {**super().model_dump(), "nodes": self.by_node}
 
     @cached_property

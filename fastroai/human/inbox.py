@@ -149,7 +149,9 @@ class Inbox:
     async def answer(
         self, question_id: str, value: object, *, reviewer: str = "", rationale: str = ""
     ) -> bool:
-        """Put the answer to a question on record. The process that resumes the run finds it there.
+        """Put the answer to a question on record.
+
+        This does not continue the run: `wake`, `serve` or `resume` does, in any process, with the answer.
 
         Args:
             question_id: The question.
@@ -159,10 +161,12 @@ class Inbox:
             rationale: The reason for the answer.
 
         Returns:
-            Whether the run waits for no other answer.
+            `True` if this was the last open question of the run; `False` if others are still open.
 
         Raises:
-            AnswerRejected: the value is not of the type, or none of the options. The question stays open.
+            ConfigurationError: `question_id` is not the id of a question, or another option is not text.
+            AnswerRejected: the value is not of the type, none of the options, not possible in JSON or too
+                large for the store; or the run has a codec and this inbox has none. The question stays open.
             QuestionClosed: the question was answered, its time is over, or its run does not wait for it.
             RunNotFound: the store has no such run.
             RunInProgress: a process is running the run.

@@ -26,7 +26,10 @@ logger = logging.getLogger("fastroai.human")
 
 
 def to_console(asked: Question) -> None:
-    """Print a question and the command that answers it to standard error. Use it as a sink."""
+    """Print a question, and the command that answers it, to standard error.
+
+    Pass it as `PipelineConfig(sinks=[to_console])`: sinks are told each question for which a run pauses.
+    """
     to = f" to {plain_line(asked.to)}" if asked.to else ""
     text = str(asked.question)
     question = f"\n{quoted(text)}" if "\n" in text else f" {plain(text)}"

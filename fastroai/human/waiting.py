@@ -66,7 +66,8 @@ class Awaited(ABC, Generic[T_co]):
         """Return the end of the wait; or `None` if it is not over: then the step halts.
 
         This is called when the step first waits, and each time that it runs again until the wait is over.
-        Without `wait.look_again`, `wake` does not resume the run: call `resume`.
+        If no look has called `wait.look_again`, `wake` does not resume the run: call `resume`. If the first
+        look has called it, call it in each later look too: otherwise the first time, now past, still holds.
         """
 
     def result(self, ended: WaitEnded, wait: StepWait) -> T_co:

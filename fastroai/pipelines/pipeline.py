@@ -268,7 +268,8 @@ class Pipeline(
         Args:
             inputs: Makes this pipeline's inputs; by default they are the outer run's, and the outputs of the
                 step's direct dependencies under their ids.
-            config: Settings of the step.
+            config: Settings of the step. Set `total_timeout` to limit its time: `timeout` raises
+                `ConfigurationError`.
         """
         return NestedStep(self, inputs, config or StepConfig())  # pyright: ignore[reportArgumentType]
 
@@ -314,7 +315,7 @@ class Pipeline(
         )
 
     def rows_target(self) -> RowTarget[OutputT]:
-        """Return this pipeline as what rows are given to: each row has the inputs of a run."""
+        """Return the target of `map` for this pipeline: each row has the inputs of a run."""
         return RunRows(
             door=self,
             kind=self.kind,

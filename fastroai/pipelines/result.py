@@ -53,7 +53,7 @@ class PipelineUsage(RunUsage):
         return PipelineUsage(scope, self._units)
 
     def model_dump(self) -> dict[str, object]:
-        """Return the sums, and those of each step, as values that JSON can hold."""
+        """Return the totals, and those of each step, as objects. `result.model_dump()` makes JSON of them."""
         return {**super().model_dump(), "steps": self.steps}
 
     @cached_property
@@ -158,7 +158,11 @@ class PipelineResult(RunResult, Generic[OutputT]):
 
     @property
     def route(self) -> str | None:
-        """The last of `routes`: for a router, the pipeline that returned the result."""
+        """The last of `routes`; `None` if there is none.
+
+        For a router, it names the pipeline that returned the result. If that pipeline has routers as steps,
+        it is the last choice of these instead.
+        """
         return self.routes[-1] if self.routes else None
 
     @property

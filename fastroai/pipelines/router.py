@@ -143,10 +143,12 @@ class BasePipeline(
             name: The name by which `route` chooses it.
             pipeline: The pipeline or router to run.
             fallback: Name of the pipeline to run after a failure of this one that is in `fallback_on` of the
-                router; it may be registered later.
+                router. You may register that pipeline later; if you never do, runs of the router raise
+                `UnknownPipelineError`.
 
         Raises:
-            ConfigurationError: the name is taken or invalid, or the object is not a pipeline or router.
+            ConfigurationError: the name is taken or invalid; the object is not a pipeline or router, or is a
+                router with settings such as `timeout` or `retries` in its config; or `fallback` is `name`.
         """
         if not isinstance(name, str) or not name:
             raise ConfigurationError("name", name, "a non-empty string")
@@ -339,9 +341,10 @@ class BasePipeline(
         )
 
     def variant_in(self, trace: RunTrace) -> str | None:
-        """Return the name that `route` chose in a recorded run; `None` if it has not chosen yet.
+        """Return the name that `route` chose first in a recorded run; `None` if it has not chosen yet.
 
-        A fallback that ran later does not change it.
+        A fallback that ran later does not change the name. If this router ran as a variant of another
+        router, its choice is not found, and this returns `None`.
         """
         chosen = (fact for fact in trace.entries if isinstance(fact, OnceDone))
         return next((str(fact.result) for fact in chosen if fact.name == _route(self.name)), None)
@@ -460,7 +463,10 @@ class SplitPipeline(BasePipeline[DepsT, InputT, OutputT]):
         return self.variant_of(str(self._key(inputs, deps)))
 
     def variant_of(self, key: str) -> str:
-        """Return the variant that a key gets: the same in every process, while the variants are the same.
+        """Return the variant that a key gets, the same in every process.
+
+        Keys can change their variant when you change the variants, their weights, their order or the name of
+        the split.
 
         Raises:
             ConfigurationError: there are no variants.

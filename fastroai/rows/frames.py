@@ -91,15 +91,17 @@ def as_frame(columns: Mapping[str, Sequence[object]], backend: str | None) -> An
     A column whose values the library cannot have in one column has their JSON.
 
     Raises:
-        ConfigurationError: it is none of these libraries.
-        MissingExtraError: narwhals or the library is not installed.
+        ConfigurationError: it is none of these libraries, or is not installed.
+        MissingExtraError: narwhals is not installed, or none of the libraries.
     """
     nw = narwhals()
     name = backend or _installed()
     if name not in _MADE:
         raise ConfigurationError("backend", name, f"one of {', '.join(map(repr, _MADE))}")
-    if name == "pandas":
-        import_module("pandas")
+    try:
+        import_module(name)
+    except ImportError as error:
+        raise ConfigurationError("backend", name, f"an installed library: pip install {name}") from error
 
     def made(data: Mapping[str, Sequence[object]]) -> Any:
         return nw.from_dict(dict(data), backend=name).to_native()

@@ -289,8 +289,8 @@ class RowTable(Generic[OutputT]):
         JSON.
 
         Raises:
-            ConfigurationError: `backend` is another name.
-            MissingExtraError: narwhals or the library is not installed: the extra `frames`.
+            ConfigurationError: `backend` is another name, or a library that is not installed.
+            MissingExtraError: narwhals is not installed, or none of the libraries: the extra `frames`.
         """
         return self.frame_of([*self], backend)
 

@@ -32,7 +32,7 @@ logger = logging.getLogger("fastroai.runtime")
 
 @dataclass(slots=True, kw_only=True)
 class ContractViolated(RunEvent):
-    """An input or the output of a step violates its contract; the step fails with `error`."""
+    """An input of a run, or an input or the output of a step, violates a contract. It fails with `error`."""
 
     step_id: str | None
     """The step; `None` if the inputs of a run violate the contract."""
@@ -49,7 +49,7 @@ class TextChunk(RunEvent):
 
 @dataclass(slots=True, kw_only=True)
 class SpendRecorded(RunEvent):
-    """Spending was counted: a request ended, or `record_usage` was called."""
+    """Spending was counted: a request or a purchase (`spend`) ended, or `record_usage` was called."""
 
     record: RequestRecord
     scope_path: tuple[str, ...]
@@ -61,7 +61,8 @@ class BudgetWarning(RunEvent):
     """A share of a budget, or of a `SpendLimit`, is spent.
 
     Each share in `warn_at` is reported at most once: for a budget, once in a run, also if the run is
-    resumed; for a `SpendLimit`, once in a window among all processes that share the limit.
+    resumed; for a `SpendLimit`, once in a window among all processes that share the limit, unless somebody
+    raises the limit or resets the spending by hand.
     """
 
     scope_path: tuple[str, ...]

@@ -174,8 +174,8 @@ class Fact(RunEvent):
 
     Each fact is about the run (`RunFact`), or it is the beginning (`Begins`) or the end (`Ends`) of something
     in the run, or a note about it (`Notes`). A small thing may have a
-    single fact that is both, with its outcome and cost. A subclass with a `kind` is known to every reader of
-    logs.
+    single fact that is both, with its outcome and cost. A subclass with a `kind` is read from logs by every
+    process that has imported its module; others read an `UnknownFact`.
     """
 
     kind: ClassVar[str]
@@ -292,7 +292,10 @@ class PlanFact(Fact):
 
 @dataclass(slots=True, kw_only=True)
 class UnknownFact(Notes):
-    """A fact whose kind no known or imported module declares. No run can continue from it."""
+    """A fact whose kind no imported module declares.
+
+    A run with such a fact in its log cannot be resumed (`UnknownFactKind`) before you import that module.
+    """
 
     kind: str  # type: ignore[misc]  # pyright: ignore[reportIncompatibleVariableOverride]
     fields: Payload[dict[str, JsonValue]]
@@ -447,7 +450,10 @@ class Wait:
 
     @property
     def until(self) -> datetime | None:
-        """Time at which the wait ends by itself; `None` if it has no end."""
+        """Time at which the wait ends by itself, or, for a wait of your own, at which the step looks again.
+
+        `None` if there is no such time.
+        """
         return None if self.deadline is None else datetime.fromtimestamp(self.deadline, UTC)
 
     @property
@@ -569,12 +575,18 @@ class RunFinished(RunFact, PlanFact):
 
     @property
     def questions(self) -> tuple[str, ...]:
-        """The ids of the questions that wait for an answer, first asked first."""
+        """The ids of the questions that wait for an answer, first asked first.
+
+        They are unique in the run only. An `Inbox` takes `QuestionAsked.inbox_id`: the run id, `:`, this id.
+        """
         return tuple(one.id for one in self.waits if one.what == "question")
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the run continues without a person when something comes that it waits for."""
+        """Whether the run is paused for something to come: an answer, a message, a time, or a row.
+
+        Then `wake` can resume it. A run that is paused for another reason needs a call of `resume`.
+        """
         return self.reason_code == "rows_waiting" or any(one.what == self.reason_code for one in self.waits)
 
     @property
@@ -1311,7 +1323,10 @@ class RequestSent(Begins):
 
 @dataclass(slots=True, kw_only=True)
 class RequestEnded(Ends):
-    """A request ended and was charged; it has a response if one arrived."""
+    """A request ended.
+
+    `record` has its cost, if it was charged. `response` is `None` if no answer came, or if it was cut.
+    """
 
     kind: ClassVar[str] = "request_ended"
     says: ClassVar = None
@@ -1351,9 +1366,10 @@ class RequestInBatch(PlacedFact, Notes):
 
 @dataclass(slots=True, kw_only=True)
 class AgentCallEnded(PlacedFact, Ends):
-    """An agent call failed, or ended although its last answer calls tools, as with deferred tool calls.
+    """An agent call failed, or ended although its last answer calls function tools, such as deferred ones.
 
-    Every other call ends with an answer that calls no tool, and has no such event.
+    Only runs with a store have this event, and only for agent calls that no tool makes. A call has no such
+    event if its last answer calls no function tool, or only an output tool: that answer is its end.
     """
 
     kind: ClassVar[str] = "agent_call_ended"
@@ -1392,7 +1408,10 @@ class SpendingRecorded(PlacedFact, Begins, PlanFact):
 
 @dataclass(slots=True, kw_only=True)
 class ToolEnded(PlacedFact, Ends):
-    """A tool returned, asked the model to try again, or deferred its call."""
+    """A tool returned, raised `ModelRetry` or `ToolFailed` for the model, or deferred its call.
+
+    A tool that raised another exception has no such event.
+    """
 
     kind: ClassVar[str] = "tool_ended"
     says: ClassVar = None
@@ -1447,7 +1466,7 @@ class OnceDone(PlacedFact, Ends):
 
 @dataclass(slots=True, kw_only=True)
 class OnceFailed(PlacedFact, Ends):
-    """A side effect of `ctx.once` raised an exception, so it has ended."""
+    """A side effect of `ctx.once` raised an exception. The next attempt at the step does it again."""
 
     kind: ClassVar[str] = "once_failed"
     says: ClassVar = None

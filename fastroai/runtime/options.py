@@ -14,7 +14,10 @@ _LONG: Final = 3600.0
 
 
 class LongTimeoutWarning(UserWarning):
-    """A `timeout` is longer than an hour, so it may be meant in milliseconds."""
+    """A `timeout` is a number above 3,600 seconds, so it may be meant in milliseconds.
+
+    What to do: Give seconds; if you mean more than an hour, pass a `timedelta`, which does not warn.
+    """
 
 
 def check_seconds(option: str, value: Duration | None, *, zero: bool = False) -> None:

@@ -56,7 +56,8 @@ class BaseStep(ABC, Generic[DepsT_contra, OutputT_co]):
     """One unit of work in a pipeline.
 
     Subclass it for steps with state of their own; `config` and `contract` may be set on the class or on an
-    instance. The output type, `Category` here, is checked.
+    instance. pydantic validates the output as the output type, `Category` here, and may convert it. An output
+    that does not fit is a `ContractViolation`.
 
         class Classify(BaseStep[Deps, Category]):
             config = StepConfig(timeout=30)
@@ -92,13 +93,14 @@ class BaseStep(ABC, Generic[DepsT_contra, OutputT_co]):
         """Do the work of the step. Write it as `async def`."""
 
     def for_items(self) -> BaseStep[DepsT_contra, OutputT_co]:
-        """Return the step that `ctx.map` runs for each item, which it has as the input `item`."""
+        """Return the step that `ctx.map` runs for each item. That step reads the item as its input `item`."""
         return self
 
     def declares(self) -> Mapping[str, str]:
-        """Return hashes of what is declared for the calls of this step, by name, where it is known.
+        """Return hashes of what the code declares for model calls of this step, such as the instructions.
 
-        If it changes, recorded answers for rows of a table are asked for again.
+        `map` of a pipeline or graph compares these hashes with those on record. If one has changed, it asks
+        again for answers that are on record, unless `on_changed` says otherwise. The default is no hashes.
         """
         return {}
 

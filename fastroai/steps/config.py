@@ -51,10 +51,11 @@ _MEANT: Final = ("timeout", "retries", "retry_delay", "cost_budget")
 
 @dataclass(frozen=True, kw_only=True)
 class ExecutionConfig:
-    """Settings that steps and pipelines share. A setting that is not given is inherited.
+    """Settings that steps and pipelines share.
 
-    It then reads as `NOT_GIVEN`, not as its default: otherwise a default of 0 retries would override the
-    pipeline's. In a step, `ctx.config` has the values that apply.
+    A step inherits what it is not given from its pipeline, except `total_timeout`, `cost_budget` and
+    `budget`. A setting that is not given reads as `NOT_GIVEN`, not as its default: otherwise a default of 0
+    retries would override the pipeline's. In a step, `ctx.config` has the values that apply.
     """
 
     timeout: Duration | NotGiven | None = NOT_GIVEN

@@ -256,7 +256,11 @@ class StepContext(Generic[DepsT_co]):
 
     @property
     def idempotency_key(self) -> str:
-        """A key that is the same for all attempts at this step of this run: 32 hexadecimal digits."""
+        """A key that is the same for all attempts at this step of this run, also after a resume.
+
+        It has 32 hexadecimal digits. In a graph, each visit to a node has another key. A step with several
+        side effects has one key for all: add something to it for each.
+        """
         return idempotency_key(self.run_id, without_attempts(step_place(self._scope)))
 
     @property
@@ -333,7 +337,8 @@ class StepContext(Generic[DepsT_co]):
         """Return the output like `get_dependency`; `None` if there is no such step, or it has no output.
 
         Raises:
-            MissingDependencyError: the step exists, but this step does not depend on it.
+            MissingDependencyError: the step exists, but this step does not depend on it. In a graph,
+                the result is `None` instead.
             DependencyTypeError: the output is not an `output_type`.
         """
         if not self._data.outputs.may_have(self._reader, step_id):
@@ -388,11 +393,12 @@ class StepContext(Generic[DepsT_co]):
     def write(self, key: str, value: object) -> None:
         """Write a value into the graph's memory. It stays there even if this node is cancelled or fails.
 
-        The output of the node is written on top of it. A copy of the value is kept. Another attempt
-        replaces everything that this one wrote. A resumed run begins with the value.
+        The output of the node is written on top of it. A copy of the value is kept. What an earlier attempt
+        wrote is dropped when a later one writes a value or succeeds. A resumed run begins with the value.
 
         Raises:
-            ConfigurationError: this step is not a node of a graph, or the node does not declare that key.
+            ConfigurationError: this step is not a node of a graph, or the node declares its `writes`, and
+                that key is not one of them.
             ValueNotStorable: the run is on record, and the value has no form in JSON.
         """
         self._check_open()
@@ -560,8 +566,9 @@ class StepContext(Generic[DepsT_co]):
     ) -> list[Any]:
         """Run an agent or a step once for each item, at most `concurrency` at a time; results in item order.
 
-        An agent gets each item as its prompt. A step gets it as the input `item`, in addition to the run's
-        inputs and the outputs that this step can read.
+        An agent gets each item as its prompt, and its results are `ChatResponse`s. A step gets it as the
+        input `item`, in addition to the run's inputs and the outputs that this step can read, and its results
+        are its outputs.
 
         The first failure cancels the rest and is raised. With `on_error="continue"`, every item is run, and
         the exception of an item that failed, after its retries, is in its place among the results. An
@@ -629,7 +636,9 @@ class StepContext(Generic[DepsT_co]):
 
         In a run with a store, later attempts and processes get the recorded result. One gap remains: a
         process can die after the effect, before its result is stored. Then the effect is repeated. So pass
-        `ctx.idempotency_key` to a service that recognises repeated keys, or set `if_interrupted="fail"`.
+        `ctx.idempotency_key` to a service that recognises repeated keys, or set `if_interrupted="fail"`. All
+        effects of a step have the same key: if several use one service, add their names to it. An effect that
+        raises has no result: the next attempt at the step does it again.
 
             receipt = await ctx.once("pay", lambda: bank.pay(order, key=ctx.idempotency_key))
 
@@ -692,10 +701,10 @@ class StepContext(Generic[DepsT_co]):
         """Ask a person, and return the answer.
 
         If there is no answer yet, the step halts here. The other steps continue, and the run ends `paused`,
-        so
-        that no process waits. `Inbox.answer`, or `resume(answers=)`, puts an answer on record. When the run
-        continues, by `wake` or `resume`, the step runs again from its beginning: agent calls and `ctx.once`
-        return their recorded results, and this returns the answer.
+        so that no process waits. `Inbox.answer`, or `resume(answers=)`, puts an answer on record. The run
+        continues when a process calls `wake` or `resume` of its pipeline, or has `serve` running. Then the
+        step runs again from its beginning: agent calls and `ctx.once` return their recorded results, and this
+        returns the answer.
 
             if await ctx.ask(f"Refund {amount} dollars?", bool, to="finance"):
                 ...

@@ -78,7 +78,7 @@ class Spend:
 
     Enter it with `async with`, or with `with` in code that is not async, such as sync steps and tools.
     Inside the block, buy something, and then call `settle` with its cost, or `release`. If you call neither,
-    the purchase counts as unmeasured, at the most that it can have cost.
+    also if the block raises, the purchase counts as unmeasured, at the most that it can have cost.
     """
 
     def __init__(
@@ -109,7 +109,9 @@ class Spend:
         bought, and the next request, purchase or step is refused.
 
         Raises:
-            ConfigurationError: an amount is invalid, units have no price, or the spending has ended.
+            ConfigurationError: an amount or a unit is invalid; a unit is not among those that were reserved;
+                there are `units` and neither a model nor `price_usd`; the block has not begun, or the
+                spending has ended.
         """
         used = self._units if units is None else self._of_reserved(units)
         cost = self._terms.most if units is None else self._price.of(used)
@@ -251,8 +253,10 @@ def spend(
 ) -> Spend:
     """Set money aside in every budget and spend limit around this code, before you spend it.
 
-    Use it for purchases that no agent makes: embeddings, images, speech, searches, paid APIs. Like a request,
-    it waits while requests of others stand in the way, and is refused if the money is not there.
+    Use it for purchases that no agent makes: embeddings, images, speech, searches, paid APIs. The money is
+    set aside when you enter `async with`, or `with` in code that is not async. Like a request, it waits while
+    requests of others stand in the way, and is refused if the money is not there. If you call neither
+    `settle` with the cost nor `release` in the block, it counts at the most that it can have cost.
 
         async with spend("0.02", model="acme:search") as purchase:
             found = await search(question)

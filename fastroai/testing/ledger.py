@@ -110,7 +110,9 @@ class Ledger:
     async def wait_for(
         self, count: int, *, state: State = "arrived", timeout: Duration = 30.0
     ) -> tuple[LedgerEntry, ...]:
-        """Wait until `count` requests have arrived, or finished. Return all entries.
+        """Wait until the ledger has `count` requests that have arrived, or finished. Return all its entries.
+
+        Requests from before the wait count, too; `clear` begins at zero again.
 
         Raises:
             TimeoutError: if the wait takes longer than `timeout`, seconds or a `timedelta`.

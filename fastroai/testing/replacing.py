@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, TypeGuard
 from unittest.mock import patch
 
 from fastroai.errors import ConfigurationError, nearest_hint
@@ -23,8 +23,9 @@ def replaced(
         with replaced(support, {"classify": "billing", "look_up": TimeoutError("no answer")}):
             result = await support.run({"text": "Where is my refund?"})
 
-    A replacement is the output of the step, an exception that it raises, a function of the `StepContext`, or
-    another step. Settings, retries, time limits, contracts and hooks of the replaced step still apply. The
+    A replacement is the output of the step, an exception or class of exceptions that it raises, a function of
+    the `StepContext`, async or not, that returns the output, or another step. Settings, retries, time
+    limits, contracts and hooks of the replaced step still apply. The
     replacement holds in all runs, threads and tasks of this process, also where the step is used elsewhere
     under the same id. To replace a step of a nested pipeline, pass that pipeline.
 
@@ -53,7 +54,7 @@ def _execute(
     async def execute(context: StepContext[Any]) -> Any:
         if context.step_id != step_id:
             return await original(context)
-        if isinstance(replacement, BaseException):
+        if isinstance(replacement, BaseException) or _is_exception_class(replacement):
             raise replacement
         if isinstance(replacement, BaseStep):
             return await replacement.execute(context)
@@ -63,3 +64,7 @@ def _execute(
         return await output if inspect.isawaitable(output) else output
 
     return execute
+
+
+def _is_exception_class(value: object) -> TypeGuard[type[BaseException]]:
+    return isinstance(value, type) and issubclass(value, BaseException)

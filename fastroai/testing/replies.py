@@ -85,7 +85,10 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault of one answer. Class methods make faults, and say whether the answer is billed."""
+    """A fault of one answer, for `Reply(fault=...)` or `ModelServer.fail_next`.
+
+    Class methods make faults, and say whether the answer is billed: then the ledger counts its usage.
+    """
 
     kind: FaultKind
     billed: bool
@@ -117,7 +120,7 @@ class Fault:
         as an HTTP date.
 
         Raises:
-            ValueError: if `code` is not an HTTP error status.
+            ValueError: if `code` is not 400 to 599, or `retry_after` is negative or has no time zone.
         """
         if not 400 <= code <= 599:
             raise ValueError(f"Fault.status({code!r}): expected an HTTP error status, 400 to 599")
@@ -145,7 +148,7 @@ class Fault:
 
     @classmethod
     def disconnect(cls, *, billed: bool = True) -> "Fault":
-        """Close the connection before any answer. Billed, since the provider may have done the work."""
+        """Close the connection before any answer. Billed by default: the provider may have done the work."""
         return cls("disconnect", billed)
 
     @classmethod
@@ -155,7 +158,10 @@ class Fault:
 
     @classmethod
     def wrong_schema(cls) -> "Fault":
-        """Send valid JSON that does not fit the output schema that the request demands. Billed."""
+        """Send valid JSON that does not fit the output schema that the request demands. Billed.
+
+        A request that demands no structured output gets an error 500, whose message says so.
+        """
         return cls("wrong_schema", True)
 
     @classmethod
@@ -174,7 +180,7 @@ class Reply:
     """One answer, independent of protocols: the server writes it in the protocol that the client speaks.
 
     Raises:
-        ValueError: for both `text` and `data`, negative times, or an empty chunk.
+        ValueError: for both `text` and `data`, negative times, or a `chunk_size` below 1.
     """
 
     text: str = ""

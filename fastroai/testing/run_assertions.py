@@ -39,8 +39,8 @@ def assert_run(
         path: The steps in the order in which they began, once for each visit. Steps of nested runs come with
             their place: `write/inner/check`.
         requests: Number of requests to models that were sent and not refused.
-        cost_usd: The exact cost in US dollars.
-        most_usd: The most that it may have cost, in US dollars.
+        cost_usd: The exact cost in US dollars. A run with a request of unknown cost always differs.
+        most_usd: The most that it may have cost, in US dollars. Unknown costs differ here, too.
         prompts: What users said to models, in order: `trace.conversations()` has all of it.
 
     Raises:

@@ -172,7 +172,8 @@ class ModelServer:
         It waits a minute for a connection, not the SDK's 5 s: where a test sends a thousand requests at once
         on a busy machine, many connect late, and none has failed.
 
-        `openai:…` speaks Responses, `openai-chat:…` Chat Completions, `anthropic:…` Messages.
+        `openai:…` and `openai-responses:…` speak Responses, `openai-chat:…` Chat Completions, and
+        `anthropic:…` Messages.
 
         Raises:
             ValueError: for any other reference.
@@ -205,9 +206,11 @@ class ModelServer:
     # answers
 
     def script(self, *replies: Reply, model: str | None = None) -> None:
-        """Queue replies for requests of one model, or of all models that have no script of their own.
+        """Queue replies for requests of one model; without `model`, for requests of any model.
 
-        When a script is used up and the server has no rules, a request gets an error that says so.
+        A request takes the next reply from the script of its model; when that is used up, or there is none,
+        from the script for any model. If no reply is left in the scripts for it, and the server has no rules,
+        it gets an error that says so. Without any script for it, it gets the default answer.
         """
         self._rules.add_script(replies, model)
 

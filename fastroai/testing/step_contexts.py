@@ -48,7 +48,8 @@ async def step_context(
         outputs: Outputs of the steps that it depends on, by step id.
         answers: Answers to what the step asks people, with `ctx.ask` or `await_human`: by the text of the
             question, or by its `name=`; or a function that is called with the question and returns the
-            answer. They are checked like answers of people. Runs that begin in the context get them, too.
+            answer. They are checked like answers of people. Runs that begin in the context get them, too. A
+            question that has no answer here, or one that does not fit, raises `ConfigurationError`.
         context: The `ctx.shared` of the step.
         config: Settings for the calls of agents in the step, and its budget.
         step_id: The id of the step.

@@ -27,16 +27,18 @@ class SafeToolset(WrapperToolset[AgentDepsT]):
 
     Args:
         wrapped: Functions and PydanticAI `Tool`s, or another toolset: MCP servers, for example.
-        tools: Functions and `Tool`s, given by name in place of `wrapped`.
-        name: The id of a toolset of functions.
+        tools: Functions and `Tool`s, as a keyword argument in place of `wrapped`. Give one of the two.
+        name: The id of the toolset, if you give functions. Another toolset keeps its own.
         timeout: Seconds for each attempt of a call; `None` for no limit.
         retries: Extra attempts after a failure or a timeout. PydanticAI's `max_retries` is different: it lets
             the model try again.
-        on_timeout: The message to the model after a timeout.
-        on_error: The message to the model after a failure.
+        on_timeout: The message to the model after a timeout: a text, or a function that returns it.
+        on_error: The message to the model after a failure: a text, in which `{error}` stands for the type and
+            the message of the exception, or a function of the exception. The default names the tool and the
+            type of the exception, not its message.
 
     Raises:
-        ConfigurationError: an option has an invalid value.
+        ConfigurationError: an option has an invalid value, or both or neither of `wrapped` and `tools`.
     """
 
     timeout: float | None
@@ -68,7 +70,10 @@ class SafeToolset(WrapperToolset[AgentDepsT]):
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[AgentDepsT], tool: ToolsetTool[AgentDepsT]
     ) -> Any:
-        """Call a tool. Return its result, or the message to the model about its failure."""
+        """Call a tool. Return its result, or the message to the model about its failure.
+
+        PydanticAI's own exceptions for tools, such as `ModelRetry`, and errors of budgets are raised.
+        """
         if _is_safe_already(tool):
             return await super().call_tool(name, tool_args, ctx, tool)
         return await self._guard.call(name, lambda: self.wrapped.call_tool(name, tool_args, ctx, tool))

@@ -62,9 +62,12 @@ _redactor: _Redactor | None = None
 
 
 def set_redaction(redact: Redact | None) -> None:
-    """Redact all texts that this process writes to spans, log records and traces from now on.
+    """Redact the texts that FastroAI shows from now on, in this process: in spans, log records and traces.
 
         set_redaction(["sk-[A-Za-z0-9]+", "[^ @]+@[^ @]+"])
+
+    Of a trace, this is what it writes: `explain()`, `transcript()`, `to_json()` and its pages. The store, the
+    values of a `RunTrace` such as `outputs`, other loggers, and spans of other libraries are not redacted.
 
     Args:
         redact: A function that returns a text without its secrets; or regular expressions, of which each

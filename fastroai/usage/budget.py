@@ -73,8 +73,11 @@ class Budget:
         Budget(microcents=500_000)  # the same: $1 is 1,000,000 microcents
         Budget(usd="0.50", requests=20, ms=60_000)
 
-    Before each request, the most that it can use is reserved here and in every budget above, so that the
-    spending never exceeds the limit, however many requests run at once. With `admission="expected"`, the
+    Before each request, the most that it can use is reserved here and in every budget above, so that requests
+    never exceed the limit, however many run at once. If too little is left, the request waits for those in
+    flight, or is sent with a lower `max_tokens`. If that does not help, it is not sent, and `BudgetExceeded`
+    is raised. Requests that `on_unpriced` or `on_unbounded` allows can exceed the limit, and so can spending
+    that `ctx.record_usage` records. With `admission="expected"`, the
     expected use of the request is reserved instead: more requests run at once, and the limit can be exceeded
     by the amount that the requests in flight together use beyond their expectations.
     """

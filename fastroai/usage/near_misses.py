@@ -16,7 +16,10 @@ _NEAR: Final = 0.8
 
 
 class NearMissWarning(UserWarning):
-    """A key of `pricing_overrides` or `endpoints` is probably misspelt, because it applies to nothing."""
+    """A key of `pricing_overrides`, `endpoints` or `provider_limits` is probably misspelt.
+
+    It resembles a known name, or the URL of a request, without being the same. If it is right, ignore this.
+    """
 
 
 @lru_cache(maxsize=1_024)

@@ -30,7 +30,7 @@ class Quote:
     Quotes add up (`a + b`, `sum(quotes)`, `quote * 3`), exactly.
 
     Raises:
-        ConfigurationError: for amounts that are not finite, or not in ascending order.
+        ConfigurationError: for amounts that are negative, not finite, or not in ascending order.
     """
 
     name: str = ""
@@ -143,16 +143,23 @@ class Quote:
     __rmul__ = __mul__
 
     def retried(self, retries: int) -> Quote:
-        """Return the quote with up to `retries` extra attempts, each of which may be billed."""
+        """Return the quote with up to `retries` extra attempts, each of which may be billed.
+
+        Only the highest cost grows: the lowest and the expected cost are still those of one attempt.
+
+        Raises:
+            ConfigurationError: `retries` is negative or not a whole number.
+        """
         if not whole_number("retries", retries) or self.upper_usd is None:
             return self
         reasons = (f"{1 + retries} attempts, because retries={retries}, each of", *self.upper_reasons)
         return replace(self, upper_usd=EXACT.multiply(self.upper_usd, 1 + retries), upper_reasons=reasons)
 
     def within(self, *budgets: Budget | None) -> Quote:
-        """Return the quote under budgets, which stop the work before it costs more.
+        """Return the quote with its amounts lowered to the limits of budgets, which stop the work there.
 
-        A budget that allows requests of unknown price or unbounded use (`"allow"`) does not bound their cost.
+        Only limits in US dollars (`Budget.usd`) count. If the quote has no upper limit, a budget that allows
+        requests of unknown price or unbounded use (`"allow"`) does not give it one.
         """
         quote = self
         for budget in budgets:
@@ -189,7 +196,10 @@ class Quote:
         return replace(self, upper_usd=None, upper_reasons=reasons)
 
     def expecting(self, usd: Decimal, *because: str) -> Quote:
-        """Return the quote with another expected cost, in US dollars, moved within the limits if needed."""
+        """Return the quote with another expected cost; `because` replaces the reasons for the earlier one.
+
+        `usd` is in US dollars. If it is below the lower or above the upper amount, that amount is taken.
+        """
         usd = max(self.lower_usd, usd if self.upper_usd is None else min(usd, self.upper_usd))
         return replace(self, expected_usd=usd, expected_reasons=because)
 

@@ -74,9 +74,11 @@ def viewer(
         spend: The store of the spend limits, or its path or URL; without it, no limits are shown.
         codec: The codec of the runs, if they have one.
         authorize: A function that returns the `Visitor` who makes a request, or `None` to refuse it. It may
-            be async, and is called again while a page is open and moves.
-        token: Instead of `authorize`: a secret that opens everything, as `?token=` of the first address. The
-            browser keeps it in a cookie.
+            be async. It is called for each request, and every few seconds while a page is open that updates
+            itself.
+        token: Instead of `authorize`: a secret of 16 characters or more, with which a visitor may do
+            everything. Open the viewer once with `?token=...` in the address; a cookie lets the browser in
+            from then on.
         name: The name that is stored with answers, if you use `token`.
         hosts: The names by which browsers may call this server, if you use `token`.
         runs: Pipelines, graphs and flows of the runs. With them, runs can be resumed and forked.

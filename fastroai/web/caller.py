@@ -28,8 +28,9 @@ class Caller(Generic[DepsT]):
         async def caller(user: Annotated[User, Depends(signed_in)]) -> Caller[Deps]:
             return Caller(name=user.name, tenant=user.company, budget=Budget(usd=1))
 
-    A caller with a tenant sees the runs of that tenant only. Their ids begin with the tenant in the store, so
-    that two tenants can choose the same id; callers see the rest.
+    A caller with a tenant sees the runs of that tenant only; a caller without one sees all runs. In the
+    store, run `a1` of tenant `acme` has the id `acme.a1`, so that two tenants can choose the same id. The
+    caller with that tenant sees and gives `a1`.
 
     Raises:
         ConfigurationError: `actions` has something that is not an action, or `budget` has a `SpendLimit`,

@@ -41,8 +41,10 @@ Show: TypeAlias = Callable[[Fact], Mapping[str, JsonValue] | None]
 def shown_to_clients(fact: Fact) -> Mapping[str, JsonValue] | None:
     """Show what happens to the run and its steps, with inputs and outputs.
 
-    Requests, messages, tool calls and the definition of the pipeline are not shown, and neither are the texts
-    of failures, nor why a step was skipped or cancelled: they are for the people who run the service.
+    Questions and answers are shown, with the reviewer and the rationale. Requests, messages, tool calls,
+    budgets and the definition of the pipeline are not shown, and neither are the texts of exceptions, nor why
+    a step was skipped or cancelled: they are for the people who run the service. In a workflow, the
+    `violations` of a result that was not accepted are shown.
     """
     if not isinstance(fact, RunFact | StepFact):
         return None

@@ -62,7 +62,7 @@ def runs_router(
             of it, which has more options.
         caller: A dependency of FastAPI that returns a `Caller`: who asks, and what they may do. Without one,
             everybody may do everything, so pass `dependencies` to `include_router`.
-        show: Function that returns a fact as clients see it.
+        show: Function that returns a fact as clients see it in the events, or `None` to hide it.
         max_bytes: Most bytes of a body.
 
     Raises:

@@ -156,7 +156,9 @@ class RunsHost(Generic[DepsT]):
         Raises:
             RunExists: there is one with this id.
             ContractViolation: the inputs do not fit.
-            CostBudgetExceeded: a budget or limit has too little left for its quote.
+            CostBudgetExceeded: with `reserve`, a budget or limit has too little left for the quote of the
+                run.
+            ConfigurationError: the lifespan is not open, and no workers carry the runs.
             Problem: this process executes as many runs as it may.
         """
         if self._workers is not None:
@@ -238,7 +240,10 @@ class RunsHost(Generic[DepsT]):
         task.add_done_callback(self._running.discard)
 
     async def texts(self, run_id: str) -> Mapping[str, str]:
-        """Return what the steps of a run are writing, in whatever process, by their places."""
+        """Return the text that each step of a run is writing now, in whatever process.
+
+        The keys are the places of the steps: the id, or a path such as `write@1/inner/check`.
+        """
         here = None if self._texts is None else self._texts.texts(run_id)
         return await read_partial_text(self.store, run_id, self.door.config.codec) if here is None else here
 

@@ -83,7 +83,10 @@ class RunOperations(Generic[DepsT]):
         return begins, await self._state(caller, stored, wait)
 
     async def read(self, caller: Caller[DepsT], run_id: str, *, wait: float = 0.0) -> RunState:
-        """Return the state of a run: after at most `wait` seconds, or as soon as it stops running."""
+        """Return the state of a run: at once, or with `wait` as soon as the run has ended or paused.
+
+        It returns after `wait` seconds in any case, or after 60 if `wait` is more.
+        """
         self._allow(caller, "read")
         return await self._state(caller, await self._known(caller, run_id), wait)
 
@@ -120,7 +123,11 @@ class RunOperations(Generic[DepsT]):
     async def events(
         self, caller: Caller[DepsT], run_id: str, *, after: int = 0, cancel_on_disconnect: bool = False
     ) -> RunEvents | None:
-        """Return the events of a run after a position; `None` if none will come."""
+        """Return the events of a run after a position in its log; `None` if it has ended without others.
+
+        With `cancel_on_disconnect`, the run is cancelled when the client leaves before the run has ended;
+        the caller needs the right to `cancel`. Raises `Problem` if the run has no such position.
+        """
         self._allow(caller, "read")
         if cancel_on_disconnect:
             self._allow(caller, "cancel")
@@ -141,9 +148,11 @@ class RunOperations(Generic[DepsT]):
         )
 
     async def answer(self, caller: Caller[DepsT], run_id: str, given: GivenAnswer) -> RunState:
-        """Put an answer on record. The run continues here, or where there is room.
+        """Put an answer on record. If the run waits for no other one, this process continues it.
 
-        It is safe to repeat the same answer.
+        If this process is busy, any process that wakes paused runs continues it a few seconds later. It is
+        safe to repeat an answer with the same reviewer. Raises `Problem` if the question was answered
+        otherwise, or takes no answer any more.
         """
         self._allow(caller, "answer")
         stored = await self._known(caller, run_id)
@@ -173,7 +182,10 @@ class RunOperations(Generic[DepsT]):
         await self.host.door.cancel(await self._known(caller, run_id), store=self.host.store)
 
     async def resume(self, caller: Caller[DepsT], run_id: str) -> RunState:
-        """Continue a run that is paused, has failed, was interrupted, or was cancelled."""
+        """Continue a run that is paused, has failed, was interrupted, or was cancelled.
+
+        Raises `RunStatusConflict` if it has finished, and `RunInProgress` if a process is running it.
+        """
         self._allow(caller, "resume")
         stored = await self._known(caller, run_id)
         run = await self.host.history.summary(stored)
@@ -189,7 +201,11 @@ class RunOperations(Generic[DepsT]):
         await self.host.history.page(limit=1)
 
     def query(self, caller: Caller[DepsT], **wanted: Any) -> RunQuery:
-        """Return a query for runs of the caller. Raises `Problem` if a value does not fit."""
+        """Return a query for the runs of this pipeline that the caller sees, for `list` and `questions`.
+
+        `wanted` are other fields of `RunQuery`, such as `status` and `tag`. Raises `Problem` if a value does
+        not fit.
+        """
         try:
             return RunQuery(pipeline=self.host.door.name, tenant=caller.tenant, **wanted)
         except ConfigurationError as error:

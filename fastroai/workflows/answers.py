@@ -164,8 +164,8 @@ class LoopState(Answer):
 class ExecuteStep(_Next):
     """Do the step, then report its result with the call that `next_call` names.
 
-    As `ensure_failed` or `schema_failed`: the last result was not accepted, for the reasons in `violations`.
-    Do the step again.
+    If that is `iteration_start`, call it first: it takes no result. With the status `ensure_failed` or
+    `schema_failed`, the last result was not accepted, for the reasons in `violations`. Do the step again.
     """
 
     status: Literal["execute_step", "ensure_failed", "schema_failed"]

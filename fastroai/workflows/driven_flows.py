@@ -89,7 +89,8 @@ class WorkflowRuns:
 
         runs = WorkflowRuns(store)
         answer = await runs.plan(spec_text, inputs={"topic": "tides"})
-        while answer.status == "execute_step":
+        while isinstance(answer, ExecuteStep):  # also if the last result was not accepted
+            result = await do(answer.intent, answer.inputs)  # your code
             answer = await runs.step_done(answer.flow_id, answer.step_id, result)
 
     Each call reads what is new in the log, decides, and appends all its facts in one write. The write is
@@ -196,7 +197,12 @@ class WorkflowRuns:
         result: JsonValue,
         usage: ReportedUsage | Mapping[str, JsonValue] | None = None,
     ) -> NextAnswer:
-        """Check the result of a step. Return the next step, or what is wrong with the result."""
+        """Check the result of a step that is due, and return what is due next.
+
+        If the result is not accepted and attempts are left, that is the same step, with `violations`; if none
+        is left, the flow goes on as the spec says for a failure, or fails. `usage` is what the step has used:
+        it counts against budgets.
+        """
         async with self._opened(flow_id) as call:
             full = due_step(call, step_id)
             given = as_json(result, "the result", "invalid_result")
@@ -229,10 +235,11 @@ class WorkflowRuns:
         *,
         seen: AwaitGate | None = None,
     ) -> NextAnswer:
-        """Resolve a gate: approve, revise or kill.
+        """Resolve a gate. `outcome` is `approve`, `revise` or `kill`.
 
-        `seen` is the gate as it was shown to the person who decides. If it asks in another round or about
-        other inputs by now, the answer is a `conflict`, and the gate still waits.
+        `resolved_by` is the kind of the one who decided, `human`, `agent` or `system`, not a name. `seen` is
+        the gate as it was shown to the person who decides. If the gate asks in another round or about other
+        inputs by now, the answer is a `conflict`, and the gate still waits.
         """
         async with self._opened(flow_id) as call:
             full = known_step(call, step_id)
@@ -302,7 +309,10 @@ class WorkflowRuns:
 
     @answered
     async def revert(self, flow_id: str, label: str) -> NextAnswer:
-        """Go back to a checkpoint. Everything since then stays on record, and money that was spent counts."""
+        """Go back to a checkpoint. Everything since then stays on record, and money that was spent counts.
+
+        A flow that has failed can go back; one that is complete, killed or cancelled cannot.
+        """
         async with self._opened(flow_id) as call:
             name, checkpoints = label_of(label), call.machine.checkpoints
             if name not in checkpoints:
@@ -368,7 +378,11 @@ class WorkflowRuns:
 
     @answered
     async def check_timeouts(self, flow_id: str) -> NextAnswer | NoTimeout:
-        """Kill the flow at a gate whose time is over; return `NoTimeout` if there is no such gate."""
+        """Decide `kill` at each gate whose time is over, and return what is due then, or how the flow ended.
+
+        If there is no such gate, return `NoTimeout`, with the seconds that the next gate has left. All other
+        calls that write to the flow check this, too.
+        """
         async with self._opened(flow_id, times_out=False) as call:
             if await self._time_out(call):
                 return next_of(call)

@@ -33,7 +33,9 @@ class WorkflowProblem:
 
 
 class WorkflowValidationError(FastroAIError, ValueError):
-    """A workflow spec that cannot run. `problems` has every problem that was found, at most 101.
+    """A workflow spec that cannot run. `problems` has the problems that were found, in order of their lines.
+
+    After 100 problems, the spec is not read further, and one more entry in `problems` says so.
 
     `source` is the file that the spec was loaded from, if there is one.
 

@@ -39,7 +39,10 @@ class WorkflowUsage(RunUsage):
         return {**super()._added(other), "by_step": steps_together(self.by_step, other.by_step)}
 
     def model_dump(self) -> dict[str, object]:
-        """Return the totals of the run and of each step, as values that JSON can hold."""
+        """Return the totals of the run and of each step: values are `Usage`, `StepUsage`, or dicts.
+
+        JSON can hold them once they are dumped with a result, as `result.model_dump()` does.
+        """
         return {**super().model_dump(), "steps": self.by_step}
 
     @cached_property

@@ -79,11 +79,13 @@ class Workflow:
 
     @classmethod
     def load(cls, source: str | Path, *, flow: str | None = None) -> Workflow:
-        """Read a spec: its text, or the `Path` of a file.
+        """Read a spec: its text as a `str`, or a file as a `Path`.
 
         Raises:
             WorkflowValidationError: the spec is not valid; every problem is listed with its line and column.
             ConfigurationError: the spec has no flow of that name.
+            OSError: the file cannot be read.
+            MissingExtraError: a library is not installed that reading the spec needs (the extra `workflows`).
         """
         return cls(load_spec(source), flow=flow)
 
@@ -119,7 +121,13 @@ class Workflow:
         return draw_flow(self.spec, self.name) if result is None else result.trace.drawing()
 
     def replay(self, trace: RunTrace) -> Divergence | None:
-        """Repeat the decisions of a recorded run. Return the first difference; `None` if there is none."""
+        """Decide again what a recorded run has decided, from its trace: no agent or function is called.
+
+        Return the first difference; `None` if there is none.
+
+        Raises:
+            ConfigurationError: the trace is that of a pipeline or graph.
+        """
         fits = Checks(self.spec).fits
         width = width_in(trace.definition)
         return first_divergence(self.plan, self.name, trace, width=width, fits=fits)
@@ -246,7 +254,10 @@ class BoundWorkflow(FrontDoor[Any, Mapping[str, Any], WorkflowResult]):
         raise ConfigurationError("run_id", run_id, expected)
 
     async def estimate(self, inputs: Mapping[str, Any] | None = None, deps: Any = None) -> Quote:
-        """Return the most that a run can cost: the budget of the flow. Without one, the cost is unknown."""
+        """Return the most that a run can cost: the lower of the budgets of the flow and of the config.
+
+        Without a budget in US dollars, the cost is unknown.
+        """
         quote = Quote.unknown(
             "a workflow, whose steps run as often as its checks say; give the flow a budget"
         )

@@ -176,8 +176,13 @@ async def test_what_the_queues_would_accept_and_never_run_is_refused(app: Distri
 async def test_what_cannot_be_carried_is_refused(app: Distributed, url: str) -> None:
     with pytest.raises(ConfigurationError, match="another 'work' is registered"):
         app.register(*doors()[:1], deps_factory=lambda run: "")
+    for_none = Distributed(url, name="empty-app")
+    with pytest.raises(ConfigurationError, match="another 'work' is registered"):
+        for_none.register(*doors()[:1], *doors()[:1], deps_factory=lambda run: "")
     with pytest.raises(ConfigurationError, match="at least one pipeline"):
-        Distributed(url, name="empty-app").worker()
+        for_none.worker()
+    with pytest.raises(ConfigurationError, match="every=0.*above 0"):
+        app.worker(every=0)
     with pytest.raises(ConfigurationError, match="a file of SQLite"):
         Distributed("redis://localhost/0", name="on-redis")
     with pytest.raises(ConfigurationError, match="lower-case letters"):

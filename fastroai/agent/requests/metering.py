@@ -99,9 +99,11 @@ _MOST_KNOWN: Final = 16
 
 @dataclass(init=False)
 class Metered(AbstractCapability[Any]):
-    """Charges the requests of a plain PydanticAI agent to the FastroAI run around the call.
+    """Charges the requests of a plain PydanticAI agent to the FastroAI run or `budget_scope` around the call.
 
-    A `FastroAgent` has it already. Outside of any FastroAI run it does nothing.
+    The budgets there refuse requests that they cannot pay for. If a store keeps the run, the responses and
+    tool results of the agent are on record, and a resumed run does not repeat them. A `FastroAgent` does all
+    this by itself. Outside of any run and `budget_scope`, this capability does nothing.
 
         researcher = Agent("openai:gpt-5-mini", capabilities=[Metered()])
     """
@@ -144,9 +146,12 @@ class Metered(AbstractCapability[Any]):
 
             await pydantic_ai.direct.model_request(Metered().model("openai:gpt-5-mini"), messages)
 
+        If you give a name, the SDK does not retry. The meter does, but only in a run or `budget_scope`.
+
         Raises:
-            UnknownModelError: the provider of the model cannot be told.
-            ConfigurationError: it is neither a name nor a model.
+            UnknownModelError: the name does not say which provider has the model.
+            ConfigurationError: `model` is neither a name nor a model.
+            MissingExtraError: the packages of its provider are not installed.
         """
         if not isinstance(model, Model | str):
             raise ConfigurationError("model", model, "'provider:model', or a PydanticAI Model")
@@ -214,9 +219,10 @@ class Metered(AbstractCapability[Any]):
         )
 
     def realtime_model(self, model: RealtimeModel | str) -> RealtimeModel:
-        """Return a realtime model that refuses sessions inside of runs, as the account cannot follow them.
+        """Return a copy of a realtime model that refuses sessions inside of runs and of `budget_scope`.
 
-        It allows sessions outside of runs, and inside `spend`, which sets aside what a session may cost:
+        FastroAI cannot follow what a session costs. To open one there, or to speak in one that was opened
+        outside, raises `UnmeteredRequestError`, except inside `spend`, which sets aside what it may cost:
 
             async with ctx.spend("0.50") as purchase, agent.realtime(model).session() as session:
                 ...

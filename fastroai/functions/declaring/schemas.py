@@ -44,7 +44,8 @@ def schema_of(annotation: Annotation) -> dict[str, JsonValue]:
         schema_of(Sentiment)["properties"]
 
     Raises:
-        CompileError: the type has no JSON Schema, or accepts anything.
+        CompileError: the type, or a part of it, has no JSON Schema, or accepts anything: `Any`, `object`, a
+            `list` or `dict` without element types. For any JSON, write `pydantic.JsonValue`.
     """
     try:
         adapter = adapter_for(annotation)

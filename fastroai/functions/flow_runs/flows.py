@@ -71,8 +71,9 @@ class Flow(FrontDoor[None, Inputs, T], MapsRows[T], Generic[P, T]):
 
     It has everything that pipelines have: `stream`, `follow`, `pause`, `cancel`, `recover`, `wake`,
     `get_state`; `execute` and `execute_stream` take the arguments as a mapping. On resume, the body runs
-    again: a call that is on record returns its recorded output at no cost. So the body must make the same
-    calls if it gets the same outputs. If it makes others, `FlowDiverged` is raised.
+    again: a call that is on record returns its recorded output at no cost, and all other code of the body is
+    executed once more. So the body must make the same calls if it gets the same outputs. If it makes others,
+    `FlowDiverged` is raised.
 
     A flow that is called inside of another flow, a step or a node is a nested run: it is a part of the run
     around it, and of the budget of that run.
@@ -232,9 +233,10 @@ class Flow(FrontDoor[None, Inputs, T], MapsRows[T], Generic[P, T]):
 
             async with triage.stream(text, run_id="ticket-42") as stream:
                 async for event in stream: ...
-            print(stream.result)
+            print(stream.result)  # the output of the flow
 
-        Leaving the iteration early cancels the run. `execute_stream` takes the arguments as a mapping.
+        Leaving the block early cancels the run; without `async with`, so does leaving the loop. Errors of the
+        run are raised at the end of the iteration. `execute_stream` takes the arguments as a mapping.
 
         Raises:
             TypeError: an argument is missing, unknown, or given twice.
@@ -258,7 +260,10 @@ class Flow(FrontDoor[None, Inputs, T], MapsRows[T], Generic[P, T]):
 
     @property
     def records(self) -> tuple[CallRecord, ...]:
-        """The calls of this flow among the last 10,000 calls in this process, oldest first.
+        """The calls of `@infer` and `@compute` functions that this flow has made, oldest first.
+
+        This process keeps its last 10,000 calls. Calls of agents, and calls that a nested flow makes, are not
+        among the records here.
 
         Calls whose outputs a resumed run only gives back are not among them, because they are not made again.
         The calls of a run in a store are in its trace: `(await RunHistory(store).trace(run_id)).calls`.
@@ -320,9 +325,12 @@ class Flow(FrontDoor[None, Inputs, T], MapsRows[T], Generic[P, T]):
         """Return this flow as a step of a pipeline or graph.
 
         Args:
-            inputs: Function that makes the arguments, by name; by default, the parameters are filled from the
-                inputs of the run and the outputs of the step's direct dependencies.
-            config: Settings of the step.
+            inputs: Function that makes the arguments, by name. By default, a parameter has the input of the
+                run with its name, or the output of the direct dependency whose step id is its name.
+            config: Settings of the step. It cannot have a `timeout`: set `total_timeout`.
+
+        Raises:
+            ConfigurationError: the config sets `timeout`.
         """
         return NestedStep(self, inputs, config or StepConfig())
 

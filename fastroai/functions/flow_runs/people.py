@@ -139,9 +139,10 @@ async def await_human(
         )
 
     In a flow, or any other run that a store keeps, the run ends `paused` until there is an answer, so that no
-    process waits: `await triage(...)` raises `FlowStopped`, and `wake` or `resume` continues. The question is
-    in the inbox, and `fastroai review` answers it. A question is known by its text, so the order in which
-    parallel branches ask makes no difference.
+    process waits: the call of a flow raises `FlowStopped`, and `wake` or `resume` continues. The question is
+    in the inbox, and `fastroai review` answers it. A question is known by its content: `context`,
+    `decision_type`, `options` and `to`. So the order in which parallel branches ask different questions makes
+    no difference; and if the content has changed when the run is resumed, it is a new question.
 
     Where no store keeps a run, this waits in the process. If `configure(store=...)` names a store, the
     question is in its inbox. If the process ends, the question stays there, and nobody waits for the answer:

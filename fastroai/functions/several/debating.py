@@ -67,6 +67,9 @@ async def debate(
 ) -> OutputT | Rounds[ArgumentT]:
     """Let agents answer a topic in rounds, side by side, each knowing the last arguments of the others.
 
+    The agents are functions of a topic and of the others' last arguments, such as typed functions. They are
+    not `Agent` objects of PydanticAI. In the first round, the arguments are an empty tuple.
+
         @infer(intent="Argue for or against the merger")
         async def advise(topic: str, arguments: tuple[Position, ...] = ()) -> Position: ...
 

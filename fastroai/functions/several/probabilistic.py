@@ -25,7 +25,10 @@ DEFAULT_STABILITY: Final = 0.9
 
 @dataclass(frozen=True)
 class Probabilistic(Generic[T_co]):
-    """The samples of one call of a function with `stable=False`: one, and `sample_n` in test mode."""
+    """The samples of one call of a function with `stable=False`.
+
+    There is one sample; with `configure(test_mode=True, sample_n=...)`, there are `sample_n`.
+    """
 
     samples: tuple[T_co, ...]
     """All samples, in the order in which they were asked for. There is at least one."""
@@ -45,7 +48,7 @@ class Probabilistic(Generic[T_co]):
         return (source or random).choice(self.samples)
 
     def agreement(self, on: Fields = ()) -> float:
-        """Return the share of the samples that agree with the most likely one, from 0 to 1.
+        """Return the share of the samples in the largest group of them that agree, from 0 to 1.
 
         `on` names the fields that must be equal; without any, the whole outputs must be.
 
@@ -55,9 +58,9 @@ class Probabilistic(Generic[T_co]):
         return len(_largest(self.samples, fields_of(on))) / len(self.samples)
 
     def assert_stable(self, threshold: float = DEFAULT_STABILITY, on: Fields = ()) -> T_co:
-        """Return the most likely sample, or raise if the share that agrees is below `threshold`. For tests.
+        """Return the earliest sample of the largest group that agrees, or raise if the group is too small.
 
-        `threshold` is a share of the samples, from 0 to 1.
+        For tests. `threshold` is the share of the samples that has to agree, from 0 to 1.
 
         `on` names the fields that must be equal; without any, the whole outputs must be.
 

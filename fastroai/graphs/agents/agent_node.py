@@ -37,14 +37,16 @@ PROMPT_LENGTH: Final = 100_000
     }
 )
 class AgentNode(AgentStep[DepsT, OutputT]):
-    """A step that calls an agent until a judge accepts its output.
+    """A step that calls an agent until a judge accepts its output, at most `max_iterations` times.
+
+    After the last call, it fails with `JudgeNotSatisfied`. Without a judge, it calls the agent once.
 
         AgentNode(writer, "Write a summary.", judge="len(output) <= 280")
         AgentNode(writer, lambda ctx: ctx.get_input("task"), judge=FastroAgent(model, output_type=Verdict))
 
     Each further call has the judge's feedback as its prompt. All iterations are one conversation; calls of
-    the judge are not in it. The step is for graphs and pipelines. With a judge, a graph retries it only if
-    its `config`, or that of the graph, sets retries.
+    the judge are not in it. The step is for graphs and pipelines. A step with a judge does not have
+    the default retries of a graph: a graph retries it only if `config` of the step or the graph sets retries.
 
     Raises:
         ConfigurationError: an invalid option.

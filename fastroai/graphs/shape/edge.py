@@ -37,7 +37,8 @@ class Edge:
     - all `always` edges, if no condition held and nothing was sent.
 
     After a node that failed and has no retries left, it takes all `on_failure` and all `always` edges.
-    Several edges at once are a fork. Several edges to one target count as one.
+    Several edges at once are a fork. Several edges to one target count as one. A branch fails if no edge is
+    taken after a node that failed. A run that ends without reaching a terminal node fails, too.
     """
 
     source: str

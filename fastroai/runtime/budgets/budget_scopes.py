@@ -76,7 +76,10 @@ class BudgetView:
             return max((account.share for account in self._scope.bounds.accounts), default=Decimal(0))
 
     def paused(self) -> AbstractContextManager[None]:
-        """Stop the clocks of all budgets around, while the code waits for a person."""
+        """Return a context manager that stops the clocks of all budgets around: `with ctx.budget.paused():`.
+
+        Use it while the code waits for a person. Timeouts are not stopped.
+        """
         return self._scope.time.waiting_for_people()
 
     def _room_of(self, account: Account) -> Room:
@@ -166,7 +169,8 @@ def budget_scope(
 ) -> BudgetScope:
     """Set a budget for all FastroAgent calls inside, at any depth and in any task that is started there.
 
-    It also adds tags and a tenant to the spending inside, with or without a budget.
+    A call that the budget cannot pay for raises `BudgetExceeded`. The scope also adds tags and a tenant to
+    the spending inside, with or without a budget.
 
         async with budget_scope(Budget(usd="0.50")) as scope:
             await asyncio.gather(*(agent.run(question) for question in questions))
@@ -185,7 +189,8 @@ def budget_scope(
             it may be async.
 
     Raises:
-        ConfigurationError: an invalid budget, tag or tenant.
+        ConfigurationError: an invalid budget, tag or tenant; or, on entering by `with`, a `Budget(ms=...)`,
+            which needs `async with`.
     """
     parent = current_scope()
     scope = Scope(

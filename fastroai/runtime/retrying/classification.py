@@ -71,7 +71,8 @@ def classify(
 ) -> FailureClass:
     """Return the class of a failure: from the first classifier that returns one, or from built-in rules.
 
-    A classifier that raises is logged and skipped. Classifiers are not asked about cancellation.
+    A classifier that raises is logged and skipped. Cancellation, and exceptions that are no `Exception`, such
+    as `KeyboardInterrupt`, are `TERMINAL`; classifiers are not asked about them.
 
         classify(ConnectionRefusedError())  # FailureClass.RECOVERABLE
     """

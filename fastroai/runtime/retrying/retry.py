@@ -38,6 +38,9 @@ class RetryPolicy:
 
         RetryPolicy(max_retries=5, backoff=0.5)
 
+    Give it as `retry=`: alone, for recoverable and ambiguous failures; or in a mapping by `FailureClass`.
+    Terminal failures are never retried.
+
     Raises:
         ConfigurationError: an invalid value.
     """

@@ -40,7 +40,7 @@ class PayloadStore(Protocol):
     """
 
     async def put(self, group: str, name: str, payload: bytes) -> None:
-        """Store a payload. A payload of that name that exists already is the same."""
+        """Store a payload. If the name exists in the group, it has the same bytes: you may keep those."""
         ...
 
     async def get(self, group: str, name: str) -> bytes | None:

@@ -50,7 +50,8 @@ class OffloadingRunStore(ReadsRuns, KeptAt):
 
         store = OffloadingRunStore(SQLiteRunStore("runs.db"), FilePayloadStore("payloads"))
 
-    An entry is large because of an output, an input, a response or a message in it. It is kept in
+    An entry of the log is large if it has more than `above` bytes, by default 256 KiB: because of an output,
+    an input, a response or a message in it. It is kept in
     its stored form, so a codec encrypts it too. Each run has its own payloads, which are deleted with it. A
     fork copies the payloads that it needs. Every program that reads the runs needs both stores.
     """
@@ -190,7 +191,11 @@ class OffloadingRunStore(ReadsRuns, KeptAt):
             await close()
 
     async def forget_orphans(self) -> None:
-        """Delete payloads whose process died before anything referred to them. `purge` does this too."""
+        """Delete payloads of keys that do not exist, if their last change is over an hour ago.
+
+        They are left by an interrupted delete, or by a process that died before it stored a run. `purge`
+        does this too.
+        """
         before = datetime.now(UTC) - _BEGINS_WITHIN
         old = {group for group, changed in (await self._payloads.groups()).items() if changed < before}
         if old:

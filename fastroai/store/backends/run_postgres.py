@@ -97,9 +97,9 @@ _DELETE_RUNS: Final = (
 class PostgresRunStore(ReadsRuns, KeptAt):
     """A `RunStore` in PostgreSQL 12 or later, for the processes of many machines.
 
-    It creates its own schema on first use. The user of the database
-    needs the right to create that schema, or to use an existing one. A connection pooler in between must pool
-    sessions, not statements.
+    It creates its own schema on first use. The user of the database needs the right to create that schema, or
+    to use an existing one. A connection pooler in between must pool by session (`pool_mode = session` in
+    PgBouncer), not by transaction or statement.
     """
 
     def __init__(
@@ -244,7 +244,10 @@ class PostgresRunStore(ReadsRuns, KeptAt):
         await self._query("SELECT {schema}.run_index_anew_v1()")
 
     async def forget_orphans(self) -> None:
-        """See `LeavesOrphans`. These are logs without a header, and what else there is of their runs."""
+        """Delete logs without a header that are older than an hour, and what else is left of their runs.
+
+        They are left when a process dies while it begins or deletes a run. `RunHistory.purge` calls this.
+        """
         found = await self._query(_ORPHANS)
         if found:
             before = (await self._query("SELECT clock_timestamp()"))[0][0] - BEGINS_WITHIN

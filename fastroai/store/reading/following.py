@@ -28,6 +28,7 @@ UNHINTED: Final = 10.0
 class FollowedRun:
     """Iterates the facts of a run with their positions, including future ones; see `RunHistory.follow`.
 
+    It ends when the run has ended or paused, and waits for more if the process of the run has died.
     Between two facts it holds no task, lease or connection, so you need not close it. If a call
     of `anext` is cancelled, no fact is lost: the next call continues.
     """

@@ -123,7 +123,10 @@ class RunSummary:
         return cls(**as_recorded, status=found.state, queue=queue)
 
     def spent(self, trace: RunTrace) -> Usage:
-        """Return the spending by the trace of the run; of rows that are runs by themselves, by their sum."""
+        """Return the spending that is in the trace of the run.
+
+        If each row is a run of its own, that trace has no requests: then it is the sum in this summary.
+        """
         usage = trace.usage
         if self.rows is None or usage.records:
             return usage
@@ -184,7 +187,9 @@ class RunHistory:
     ) -> tuple[RunSummary, ...]:
         """Return the runs, newest first; those that cannot be read come last.
 
-        With a filter or a `limit`, it finds runs in indexes, and reads only the runs that it returns.
+        With a filter or a `limit`, it finds runs in indexes. These do not tell `running`, `queued`,
+        `interrupted` and `set_aside` apart, so for them it reads other runs that have not ended, too.
+        Only SQLite and PostgreSQL have an index of `finished` and of `unreadable` runs.
 
         Args:
             status: Return only runs with this status: `queued`, `running`, `paused`, `finished`, `failed`,
@@ -224,8 +229,9 @@ class RunHistory:
         Args:
             query: Which runs, and in which order; by default all, newest first.
             limit: Most runs of the page.
-            after: `Page.next` of the page before. Runs that were added, changed or deleted since then are
-                shown at their new position. A run that stays in its position is never shown twice.
+            after: `Page.next` of the page before. Runs that were added or changed since then are shown at
+                their new position, if that comes later; deleted runs are not shown. A run that stays in its
+                position is never shown twice.
 
         Raises:
             ConfigurationError: `limit` is not from 1 to 1,000, or `after` is not from a page of such a query.
@@ -247,8 +253,9 @@ class RunHistory:
     async def count(self, query: RunQuery = EVERY_RUN) -> int:
         """Return how many runs match a query.
 
-        For runs that are `running`, `queued`, `interrupted` or `set_aside`, it reads all headers, because
-        only these tell the statuses apart.
+        For the statuses `running`, `queued`, `interrupted` and `set_aside`, it reads the headers of runs that
+        have not ended, because only these tell the statuses apart. For other queries, SQLite and PostgreSQL
+        count in their index, and other stores read the headers of all runs.
 
         Raises:
             RunStoreUnavailable: the store could not be read.
@@ -260,12 +267,11 @@ class RunHistory:
     async def due(self, pipeline: str) -> tuple[RunSummary, ...]:
         """Return the paused runs of a pipeline or graph that can continue, which `wake` resumes.
 
-        A run can continue if its sleep is over, if something that it waits for has come, or if the time for
-        that
-        is over. Runs that have been due for longest come first; if they became due at the same time, as with
-        a window of a spend limit, runs that have waited longest. The list includes runs that are due by the
-        index but whose header cannot be read: their status is `unreadable`. Runs that workers
-        carry are none of them.
+        A run can continue if its sleep is over, if the answer or message that it waits for has come, or if
+        the time to wait for that is over. Runs that have been due for longest come first; of those that
+        became due at the same time, as with a window of a spend limit, runs that have waited longest. The
+        list includes runs that are due according to the index but whose header cannot be read: their status
+        is `unreadable`. Distributed runs, which workers continue, are left out.
         """
         runs, now = await due_runs(self._store, pipeline)
         found = [run for one in runs for run in [self._summary_of(one, now)]]
@@ -279,8 +285,8 @@ class RunHistory:
     async def interrupted(self, pipeline: str) -> tuple[RunSummary, ...]:
         """Return the runs of a pipeline or graph whose processes died, which `recover` resumes, newest first.
 
-        The list includes runs that have not ended by the index but whose header cannot be read: their
-        status is `unreadable`. Distributed runs are left out.
+        The list includes runs that, according to the index, have not ended, but whose header cannot be read:
+        their status is `unreadable`. Distributed runs, which workers continue, are left out.
         """
         unended = every_run(self._store, RunQuery(status="running", pipeline=pipeline))
         runs = [self._summary_of(found, now) async for found, now in unended]
@@ -333,10 +339,11 @@ class RunHistory:
                 match fact:
                     case StepFinished(step_id=step_id, output=output): ...
 
-        It ends after the `RunFinished` that is the last fact: the run has ended, or waits for a person (its
-        status is `paused`). A run that is driven from outside has no such fact while something is due, so
-        the iteration waits for the next report. If the process of the run has died, the iteration waits until
-        another process resumes the run. Partial text is not a fact: there is `RequestSent`, and
+        It ends after the `RunFinished` that is the last fact: the run has ended, or is `paused`, because it
+        waits for a person, a message or a time, or because somebody asked for a pause. After it was resumed,
+        call `follow` again, with `after=`. A run that is driven from outside has no such fact while something
+        is due, so the iteration waits for the next report. If the process of the run has died, the iteration
+        waits until another process resumes the run. Partial text is not a fact: there is `RequestSent`, and
         `RequestEnded` with the whole response.
 
         Args:
@@ -344,7 +351,8 @@ class RunHistory:
             after: Position of the last fact that you have seen. The iteration begins after it.
 
         Raises:
-            ConfigurationError: `run_id` cannot be the id of a run, or `after` is not a position in its log.
+            ConfigurationError: `run_id` cannot be the id of a run, or `after` is not a whole number, 0 or
+                more. The iteration raises it if `after` is past the end of the log.
             RunNotFound: there is no such run: it has not begun, or was deleted. The iteration raises this and
                 the errors below.
             RunCorrupt: it cannot be read.
@@ -372,7 +380,7 @@ class RunHistory:
                 print(row.day, row.pipeline, row.usage.cost_usd, row.usage.cost_complete)
 
         A request counts at the time at which it was sent, and other spending when it was recorded or
-        reserved, however long before the run began. Requests that a resumed run repeats from its own record,
+        reserved; when the run began does not matter. Requests that a resumed run repeats from its own record,
         or that a fork takes over from another run, are not counted again. Deleted runs do not count. Runs are
         found by the days on which a process had them, and only the logs of these are read.
 
@@ -380,9 +388,9 @@ class RunHistory:
             since: Beginning of the period, a time with a time zone; by default there is no limit.
             until: End of the period, which does not include this time; by default there is no limit.
             by: The fields of the rows that are set: `day` (of UTC), `pipeline` (the outermost one, or the
-                graph), `model` (as `provider:model`), `tenant`, `tag`. Without any, there is one row with
-                the total. A
-                request counts in the row of each of its tags, so rows by tag do not add up to the total.
+                graph), `step`, `model` (as `provider:model`), `tenant`, `tag`. With `by=()`, there is one row
+                with the total. A request counts in the row of each of its tags, so rows by tag do not add up
+                to the total.
 
         Raises:
             ConfigurationError: a time has no time zone, the period ends before it begins, or `by` has another

@@ -104,7 +104,11 @@ class RunQuery:
         return searchable(self.search).split()
 
     def matches(self, header: RunHeader) -> bool:
-        """Return whether a run with this header may be wanted. Only its process says if it is interrupted."""
+        """Return whether a run with this header may be wanted.
+
+        A header has the status `running` also for runs that are `queued`, `interrupted` or `set_aside`: look
+        at `RunSummary.status` to tell these apart.
+        """
         text = search_text(header)
         return (
             self.recorded_status in (None, header.status)

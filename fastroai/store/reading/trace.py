@@ -122,7 +122,10 @@ class RunTrace:
 
     @property
     def left_over_calls(self) -> tuple[facts.CallLeftOver, ...]:
-        """The calls on record that were not made again, because an answer before them was asked anew."""
+        """The calls and nested runs on record that the resumed run did not make again. They stay charged.
+
+        An earlier call in the same step had changed and asked its model again, so other calls can follow it.
+        """
         return tuple([entry for entry in self.entries if isinstance(entry, facts.CallLeftOver)])
 
     @property
@@ -171,7 +174,10 @@ class RunTrace:
 
     @property
     def quality(self) -> Quality | None:
-        """`degraded` if something failed or was answered in part, and it continued; `None` until it ends."""
+        """`clean`; or `degraded` if something failed or was answered in part, but the run went on.
+
+        `None` if the status of the run is not `finished`.
+        """
         if self.status != "finished":
             return None
         return QualityOnRecord(self.entries).quality(self.records)
@@ -244,8 +250,8 @@ class RunTrace:
     def critical_path(self) -> tuple[str, ...]:
         """The chain of steps and functions that decided how long the run took, as their places.
 
-        Each began after the one before it, and the last is the one that ended last, or is still running. The
-        steps inside of a step follow it.
+        Each began after the one before it had ended, and the last is the one that ended last, or is still
+        running. The steps inside of a step follow it, as a chain of their own.
         """
         return tuple(row.place for row in self.timeline if row.is_critical and row.kind != "agent")
 
@@ -322,9 +328,10 @@ class RunTrace:
         return explain(shown.entries, shown.attempts, told)
 
     def conversations(self, step: str | None = None) -> tuple[AgentConversation, ...]:
-        """Return what agents and models said to each other: for each attempt at an agent call, as they began.
+        """Return what agents and models said to each other, in one conversation for each attempt at a call.
 
-        `step` is as in `events_for`; without it, they are those of the whole run.
+        The calls are those of agents, in the order in which they began. Texts are not redacted here, but in
+        `transcript`. `step` is as in `events_for`; without it, they are those of the whole run.
 
         Raises:
             ConfigurationError: there is no such step.
@@ -342,7 +349,9 @@ class RunTrace:
         return "\n\n".join(map(str, self.redacted().conversations(step)))
 
     def diff(self, other: RunTrace) -> tuple[Difference, ...]:
-        """Compare the run with another one, ignoring ids and times. Return nothing if they do not differ.
+        """Compare the run with another one: the result is an empty tuple if they do not differ.
+
+        Ids, times, tokens and costs are not compared.
 
         Raises:
             ConfigurationError: `other` is not a trace.
@@ -366,7 +375,7 @@ class RunTrace:
         )
 
     def replay(self, pipeline: Replayable) -> Divergence | None:
-        """Let a pipeline, graph or workflow repeat the decisions of this run, with the recorded outcomes.
+        """Let a pipeline, graph, flow or workflow repeat the decisions of this run, with recorded outcomes.
 
         No step runs, and no request is sent. The result is `None` if all decisions are the same. Otherwise it
         is the first different one, because the pipeline has changed, or another one has written the log.

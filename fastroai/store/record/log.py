@@ -211,13 +211,16 @@ def run_of(scope: Scope | None) -> DurableRun | None:
 def trace_of(error: BaseException) -> RunTrace | None:
     """Return the trace of the run that this exception ended, for any exception.
 
-    Returns `None` if neither the exception nor its causes ended a run of a pipeline or graph.
+    Returns `None` if neither the exception nor its causes ended a run of a pipeline, graph, flow or workflow.
 
         try:
             await pipeline.execute(inputs)
         except Exception as error:
             if (trace := trace_of(error)) is not None:
                 print(trace.explain())
+
+    Raises:
+        ConfigurationError: `error` is not an exception.
     """
     source = trace_source_of(error)
     return source.trace if isinstance(source, RunLog) else None  # pyright: ignore[reportReturnType]

@@ -31,7 +31,8 @@ class PayloadCodec(Protocol):
 
     `EncryptingCodec` is one. Payloads are JSON text. A codec that redacts may return other values from
     `decode`. Only names by which a run finds its own record, such as the names of `ctx.once`, must come
-    back unchanged. Both methods are called on the event loop, so they must not block.
+    back unchanged. Both methods are called on the event loop, so they must not block. If one raises, the
+    run or the read stops with `RunStoreUnavailable`.
     """
 
     def encode(self, payload: bytes) -> bytes:

@@ -62,7 +62,10 @@ class RunSnapshot:
 
     @property
     def waits_until(self) -> datetime | None:
-        """When `wake` may resume a paused run: the earliest end of its `waits`; `None` if there is none."""
+        """When `wake` resumes a paused run, unless an answer or message comes earlier.
+
+        It is the first end of its `waits`; `None` if none of them ends by itself.
+        """
         return first_until(self.waits)
 
     @property

@@ -106,9 +106,10 @@ async def prepare_bound(
 ) -> None:
     """Prepare `request_bound` in a thread, so that it does not block the event loop.
 
-    Loads the tokenizer of the model, tokenizes long texts, and reads PDFs. Without this call, bounds hold as
-    well, but are larger: texts count as bytes (all of them before the tokenizer is loaded, then the long ones
-    that it has not seen), and a PDF counts as the largest that the provider takes.
+    For models of OpenAI, loads the tokenizer and tokenizes long texts; for other models, texts always count
+    as bytes. Reads PDFs if `pypdf` is installed (the extra `pdf`). Without this call, bounds hold as well,
+    but are larger: texts count as bytes (all of them before the tokenizer is loaded, then the long ones that
+    it has not seen), and a PDF counts as the largest that the provider takes.
     """
     await AskedRequest(calculator, model, messages, None, parameters).prepare()
 

@@ -61,7 +61,11 @@ _ROUNDING: Final = Decimal("0.000001")
 
 
 class UnpricedModelWarning(UserWarning):
-    """A model was used for which no price is known, so that costs leave it out."""
+    """Some costs are incomplete: the price of a model, or of a part of its use, is not known.
+
+    It is also given if the usage that a provider reports contradicts itself. The message says what is
+    missing. Each reason is given once for each model.
+    """
 
 
 @other_names(attributes={"format_cost": "fastroai.format_cost(cost)"})
@@ -110,13 +114,15 @@ class CostCalculator:
     def add_pricing_override(
         self, model: str, *input_and_output: Amount, **prices: Unpack[PricingOverride]
     ) -> None:
-        """Set the prices of a model for this calculator, or replace them.
+        """Set the prices of a model for this calculator, in US dollars per million tokens.
 
             calculator.add_pricing_override("gpt-4o", input_per_mtok=2.0, output_per_mtok=8.0)
-            calculator.add_pricing_override("gpt-4o", 2.0, 8.0)
+            calculator.add_pricing_override("gpt-4o", 2.0, 8.0)  # the same
+
+        Earlier prices of this calculator for the same key are replaced as a whole.
 
         Raises:
-            ConfigurationError: naming the model and the field.
+            ConfigurationError: a price is invalid or given twice; the error names the model and the field.
         """
         if len(input_and_output) not in (0, 2):
             expected = "input_per_mtok and output_per_mtok, in this order"
@@ -153,8 +159,9 @@ class CostCalculator:
 
         Raises:
             ConfigurationError: if a count is not a whole number, or a part exceeds its total.
-            UnknownModelError: if the provider cannot be told from the name.
-            UnpricedModelError: if no price is known.
+            UnknownModelError: if the provider cannot be told from the name; not with `"zero"`.
+            UnpricedModelError: if no price is known for the model, or for a part of the cost; not with
+                `"zero"`.
         """
         if on_unknown not in get_args(OnUnknown):
             raise ConfigurationError("on_unknown", on_unknown, "'raise' or 'zero'")
@@ -216,7 +223,7 @@ class CostCalculator:
 
         A response is priced by the model, provider, URL, service tier and time that it carries itself.
         `model` and `provider` say which model was asked, so that overrides for its name count as well.
-        `cost_of` also takes the provider's own bill into account, and returns more details.
+        `cost_of` returns more details, and takes the provider's own bill if you pass it as `stated_usd`.
 
         Raises:
             ConfigurationError: for the usage of a whole run, because each request is priced by itself; and

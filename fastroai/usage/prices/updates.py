@@ -40,8 +40,9 @@ async def refresh_prices_async(url: str = DEFAULT_UPDATE_URL) -> None:
 def update_prices_in_background(*, interval: Duration = _HOUR, url: str = DEFAULT_UPDATE_URL) -> UpdatePrices:
     """Download the list prices now and then every `interval` seconds, in a thread, until `.stop()`.
 
-    A download that fails is logged by genai-prices and tried again next time; `.wait(timeout)` waits for
-    the first one and raises its error. The result is also a context manager.
+    genai-prices logs a download that fails, and tries again next time. `.wait(timeout)` waits until the first
+    download has ended; it raises the error of the latest download, and returns `False` if `timeout` seconds
+    were too few. The result is also a context manager. Prices that were downloaded stay in use.
     """
     updater = UpdatePrices(update_interval=in_seconds(interval), url=url)
     updater.start()

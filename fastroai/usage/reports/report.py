@@ -108,7 +108,7 @@ class UsageReport:
 
         Its fields are `version` (3), `currency`, `cost_complete`, `stated_over_priced_usd`, `total`, and a
         list of rows for each group, such as `by_step`. A row has the fields of `UsageRow`, and
-        `cost_complete`.
+        `cost_complete`; its `unpriced_units` are one text, separated by commas.
         """
         return as_json(self)
 

@@ -59,7 +59,7 @@ class MemorySpendStore(RuledSpendStore):
         self._swept_at: float | None = None
 
     def clear(self) -> None:
-        """Forget everything that was spent and reserved, for example between two tests."""
+        """Forget all spending, reservations and limits set by hand, for example between two tests."""
         with _gate, self._lock:
             self._accounts.clear()
 

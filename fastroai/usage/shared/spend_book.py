@@ -45,7 +45,9 @@ class SpendBook:
     async def list(
         self, *, key: str | None = None, window: Window | None = None, closed: bool = False
     ) -> tuple[SpendStatus, ...]:
-        """Return the open window of each key, sorted by key, each with its changes by hand.
+        """Return the open windows of all keys, one for each key and kind of window, sorted by key.
+
+        Each has its changes by hand.
 
         Args:
             key: Only this key.
@@ -69,8 +71,8 @@ class SpendBook:
     ) -> SpendStatus:
         """Raise or lower the limit of the open window of a key, for all processes from their next request on.
 
-        The next window has the amount in code again. The spent and reserved amounts stay: if they exceed the
-        new limit, no request is admitted until the window ends.
+        The next window has the amount in code again. The spent and reserved amounts stay. While a request
+        does not fit beside them, it is not admitted, unless its run has reserved its quote before.
 
         Args:
             key: The key that the limit counts by, as `list` shows it.
@@ -83,8 +85,9 @@ class SpendBook:
             The open window, with the adjustment as the last of its `adjustments`.
 
         Raises:
-            ConfigurationError: the store knows the key with another window, or as that of a tenant or a
-                tag; or an argument is invalid.
+            ConfigurationError: the store does not know the key with this window, but with another one, or as
+                that of a tenant or a tag; or it does not know the key, and `usd` is `None`; or an argument
+                is invalid.
             SpendStoreUnavailable: the store cannot be reached; the limit may have changed.
         """
         limit_usd = None if usd is None else exact_dollars("usd", usd, _LIMIT)

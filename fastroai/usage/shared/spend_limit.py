@@ -167,11 +167,14 @@ class SpendLimit:
 
     @property
     def microcents(self) -> int | None:
-        """The limit in microcents, rounded once, half to even; `None` if a function returns it."""
+        """The limit in microcents ($1 = 1,000,000), rounded half to even; `None` if `usd` is a function."""
         return None if callable(self.usd) else usd_to_microcents(self.usd)
 
     async def amount_for(self, key: str, tenant: str | None = None) -> Decimal:
-        """Return the limit of an account, in US dollars. The function `usd` is asked once a second at most.
+        """Return the limit of the account with this key, in US dollars.
+
+        If `usd` is a function, it gets the key and the tenant, and what it returns for them holds for a
+        second.
 
         Raises:
             ConfigurationError: the function `usd` failed, or did not return a positive amount.
@@ -200,7 +203,10 @@ class SpendLimit:
         return amount
 
     def last_amount_for(self, key: str, tenant: str | None = None) -> Decimal | None:
-        """Return the limit that the function `usd` returned last; `None` if it has not been called."""
+        """Return what `usd`, if it is a function, returned last for a key and a tenant, without a new call.
+
+        Return `None` if it was not called yet, or its last call failed. If `usd` is an amount, return that.
+        """
         if not callable(self.usd):
             return self.usd
         known = self._said.get((key, tenant))
@@ -239,7 +245,7 @@ class SpendLimit:
 
         Args:
             deps: The argument for the key function, if the limit has one.
-            tenant: The tenant, if the limit counts by tenant.
+            tenant: The tenant, if the limit counts by tenant, or `usd` is a function that needs it.
 
         Raises:
             ConfigurationError: as `account_for` and `amount_for`.

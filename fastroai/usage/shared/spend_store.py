@@ -171,8 +171,8 @@ class SpendStore(Protocol):
     clock shows. If the clock is set back into a window that the store still knows, the window counts again,
     together with all later ones. If it is set back further, the window that was left continues until the
     clock reaches the end of the one that it shows. A store knows the windows of an account that ended less
-    than
-    `SpendClaim.keep` ago, and in any case the latest four.
+    than `SpendClaim.keep` ago, and the latest four while the account is known. It forgets an account when
+    the last window ended longer ago than that, and nobody has used the account for a day.
 
     A limit that was set by hand applies in its window, instead of the limits of all claims.
 
@@ -202,7 +202,10 @@ class SpendStore(Protocol):
         ...
 
     async def mark_sent(self, claim: SpendClaim) -> bool:
-        """Note that a request is about to be sent. On `False`, do not send it: its claim is released."""
+        """Note that a request is about to be sent, and renew the lease of its claim.
+
+        On `False`, do not send it: its claim waits in line, or is not reserved any more.
+        """
         ...
 
     async def settle(self, claim: SpendClaim, cost_usd: Decimal) -> SpendBalance:

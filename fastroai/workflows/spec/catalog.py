@@ -52,10 +52,12 @@ class Catalog:
 def find_specs(folder: Path) -> Catalog:
     """Return the specs in a folder, in the order of their files' names. Folders below it are not searched.
 
-    Of several workflows with one name, the first is an entry; the files of the others are invalid.
+    Only `*.workflow.yaml` and `*.stratum.yaml` are read, at most the first 1,000 of them. Files without a
+    valid spec raise nothing: they are in `invalid` of the catalog. Of several workflows with one name, the
+    first is an entry; the files of the others are invalid. A folder that does not exist, or cannot be read,
+    has no specs.
 
     Raises:
-        OSError: The folder cannot be read.
         MissingExtraError: PyYAML or jsonschema-rs is not installed (the extra `workflows`).
     """
     files = sorted({file for pattern in PATTERNS for file in folder.glob(pattern) if file.is_file()})

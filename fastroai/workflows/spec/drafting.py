@@ -53,8 +53,9 @@ class PipelineDraft(BaseModel):
 def draft_spec(draft: PipelineDraft) -> str:
     """Return the text of a valid spec that does the phases in order. The text is meant to be edited.
 
-    Each phase is a step that gets the result of the phase before it. Its result has `done` and `summary`, and
-    passes when it is done. A gate approves to the next phase, and sends back to the phase before it.
+    Each phase is a step that gets the result of the phase before it. Its result has the fields `done` and
+    `summary`, and is accepted if `done` is true. After a phase with a `policy` comes a gate: an approval
+    leads to the next phase, and a revision back to the phase that has the gate.
 
     Raises:
         MissingExtraError: PyYAML is not installed (the extra `workflows`).

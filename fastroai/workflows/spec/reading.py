@@ -32,10 +32,11 @@ def load_spec(source: str | Path) -> WorkflowSpec:
     """Read a workflow spec, and check everything about it that can be checked before a run.
 
     Args:
-        source: The text of the spec, or the `Path` of a file.
+        source: The text of the spec, or the `Path` of a file. A `str` is always a text, never a path.
 
     Raises:
-        WorkflowValidationError: The text is not YAML, or not a spec that can run; the error has all problems.
+        WorkflowValidationError: The text is not YAML, or not a spec that can run; the error has all problems
+            that were found. When these are corrected, others may be found.
         OSError: The file cannot be read.
         MissingExtraError: PyYAML is not installed, or jsonschema-rs, which `output_schema` needs (the extra
             `workflows`).

@@ -9,6 +9,7 @@ import math
 import os
 import resource
 import signal
+import sys
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -243,6 +244,13 @@ async def test_values_that_no_column_can_have_are_json_and_nothing_is_lost(
     assert written[0]["text"] == r"half \ud800"
     with pytest.raises(ConfigurationError, match="'pandas', 'polars', 'pyarrow'"):
         table.frame("excel")
+
+
+async def test_a_library_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = await mixed.map([0])
+    monkeypatch.setitem(sys.modules, "polars", None)
+    with pytest.raises(ConfigurationError, match="backend='polars'.*pip install polars"):
+        table.frame("polars")
 
 
 async def test_a_file_is_written_through_a_link_and_only_where_lines_stay(tmp_path: Path) -> None:

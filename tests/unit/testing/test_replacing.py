@@ -84,3 +84,8 @@ def test_a_step_that_is_not_there_is_named_with_those_that_are() -> None:
     there_are = r"look_up, shout\. Did you mean 'look_up'\?"
     with pytest.raises(ConfigurationError, match=there_are), replaced(LETTERS, {"lookup": "x"}):
         pass
+
+
+async def test_a_class_of_exceptions_is_raised_and_is_no_output() -> None:
+    with replaced(LETTERS, {"look_up": LookupError}), pytest.raises(StepExecutionError, match="LookupError"):
+        await LETTERS.run()
