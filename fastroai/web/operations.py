@@ -165,10 +165,11 @@ class RunOperations(Generic[DepsT]):
         except QuestionClosed:
             await self._check_is_on_record(question, given.value, reviewer)
             return await self._state(caller, stored)
-        if is_complete:
+        summary = await self.host.history.summary(stored)
+        if is_complete and summary.due_at is not None:  # a run that somebody has paused is not due
             # Otherwise some process wakes it, which looks for such runs every few seconds.
             with suppress(Problem, RunInProgress, CostBudgetExceeded):
-                await self.host.resume(await self.host.history.summary(stored))
+                await self.host.resume(summary)
         return await self._state(caller, stored)
 
     async def pause(self, caller: Caller[DepsT], run_id: str) -> None:

@@ -170,6 +170,37 @@ async def test_a_run_is_paused_cancelled_and_resumed(client: httpx2.AsyncClient,
     problem(await client.post("/letters/runs/l1/pause"), 409, "run-status")
 
 
+async def test_an_answer_does_not_continue_a_run_that_somebody_has_paused(tmp_path: Path) -> None:
+    may_end = asyncio.Event()
+
+    @step
+    async def asks(ctx: StepContext) -> bool:
+        return await ctx.ask("Send it?", bool)
+
+    @step
+    async def works(ctx: StepContext) -> str:
+        await may_end.wait()
+        return "done"
+
+    config = PipelineConfig(store=SQLiteRunStore(tmp_path / "runs.db"))
+    host = RunsHost(
+        Pipeline[Any, Any]("both", {"asks": asks, "works": works}, config=config, output_step="works")
+    )
+    async with serving(fastapi_app(host)) as client:
+        await client.put("/letters/runs/l1", json={})
+        while (await client.get("/letters/runs/l1")).json()["status"] != "running":
+            await asyncio.sleep(0.01)
+        assert (await client.post("/letters/runs/l1/pause")).status_code == 202
+        may_end.set()
+        paused = (await client.get("/letters/runs/l1?wait=30")).json()
+        assert (paused["status"], paused["code"]) == ("paused", "pause_requested")
+        (question,) = (await client.get("/letters/questions")).json()["questions"]
+        right = {"question": question["key"], "value": True}
+        assert (await client.post("/letters/runs/l1/answers", json=right)).json()["status"] == "paused"
+        assert (await client.post("/letters/runs/l1/resume")).status_code == 202
+        assert (await client.get("/letters/runs/l1?wait=30")).json()["output"] == "done"
+
+
 async def test_what_failed_says_where_and_nothing_secret(client: httpx2.AsyncClient) -> None:
     failed = (await client.put("/letters/runs/l1?wait=30", json={"text": "broken"})).json()
     assert (failed["status"], failed["step"], failed["output"]) == ("failed", "write", None)
