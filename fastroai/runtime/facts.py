@@ -1361,7 +1361,7 @@ class RequestInBatch(PlacedFact, Notes):
     pending: Payload[Any]
     """The response that PydanticAI gives meanwhile, which says where the answer will be."""
     claims: dict[str, str] = field(default_factory=dict)
-    """Ids of the claims with which spend limits count the request, by window and key of the limit."""
+    """Ids of the claims with which spend limits count the request, by a hash of the window and the key."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -37,9 +38,9 @@ class Ceiling:
         return self.limits[0]
 
     @property
-    def name(self) -> str:
-        """The window and the key of the account."""
-        return f"{self.account.window}:{self.account.key}"
+    def digest(self) -> str:
+        """A hash of the window and key of the account, for records that anybody may read."""
+        return hashlib.sha256(f"{self.account.window}:{self.account.key}".encode()).hexdigest()[:16]
 
     async def usd(self) -> Decimal:
         """Return the limit in US dollars, as it is now.

@@ -183,8 +183,8 @@ class Reservation(Generic[TermsT]):
 
     @property
     def claims(self) -> dict[str, str]:
-        """Ids of the claims with which spend limits count the request, by window and key of the limit."""
-        return {shared.ceiling.name: shared.claim.id for shared in self.shared}
+        """Ids of the claims with which spend limits count the request, by `Ceiling.digest`."""
+        return {shared.ceiling.digest: shared.claim.id for shared in self.shared}
 
     def leave_claims(self) -> None:
         """Leave the claims to a later process, which learns the cost. Until then, limits count the bound."""
@@ -195,7 +195,7 @@ class Reservation(Generic[TermsT]):
     def take_up_claims(self, claims: Mapping[str, str]) -> None:
         """Take up the claims that an earlier process has left, of the limits that apply here, too."""
         for ceiling in self.scope.bounds.ceilings:
-            if (claim_id := claims.get(ceiling.name)) is not None:
+            if (claim_id := claims.get(ceiling.digest)) is not None:
                 shared = SharedReservation(ceiling, ceiling.known_usd, self._hold, self.scope)
                 shared.take_up(claim_id, usd_to_reserve(self.terms))
                 self.shared.append(shared)

@@ -56,6 +56,7 @@ def test_every_fact_has_a_sentence_or_says_that_it_has_none(fact: type[Fact]) ->
 
 OF_PROGRAMS = {
     "child",
+    "claims",  # hashes of the names of spend limits, and random ids
     *("run_id", "forked_from", "format", "id", "kind"),
     *("step_id", "place", "part", "branch", "cause", "resume_at", "target", "budget_of"),  # ids of steps
     "scope_path",
