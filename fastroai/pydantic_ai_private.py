@@ -173,10 +173,8 @@ async def _select_and_lend(
     """Select the model of a step. PydanticAI enters the lent model, so the selected one is entered here."""
     model, model_id = await select(selector, context)
     facts = of()
-    if (
-        facts is None or selector is not facts.model_selector
-    ):  # the model of one attempt at a request, not that of the step
-        return model, model_id
+    if facts is None or selector is not facts.model_selector:
+        return model, model_id  # the model of one attempt at a request, not that of the step
     await facts.enter_model(model)
     return lend(model), model_id
 
