@@ -14,6 +14,7 @@ from dataclasses import replace
 from itertools import takewhile
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, get_args
+from weakref import ref
 
 from fastroai.errors import ForkedScopeError, attach_usage
 from fastroai.places import quoted
@@ -144,6 +145,10 @@ class FactLog(Protocol):
         ...
 
 
+def _no_log() -> None:
+    return None
+
+
 class Route(NamedTuple):
     """A variant that a router has tried."""
 
@@ -162,6 +167,7 @@ class Scope:
     __slots__ = (
         "__weakref__",
         "_children",
+        "_log",
         "_part",
         "_slot",
         "_spending",
@@ -177,7 +183,6 @@ class Scope:
         "key",
         "kind",
         "listener",
-        "log",
         "name",
         "open_inside",
         "ordinal",
@@ -230,8 +235,7 @@ class Scope:
             self.tracer = tracer
             self.listener: Listener | None = None
             self.variant: str | None = None
-            self.log: FactLog | None = None
-            """The log of the run that this scope is a part of."""
+            self._log: Callable[[], FactLog | None] = _no_log
             self.agent_run: object = None
             """The meter's data of the innermost agent run that this scope is a part of."""
             self.flow_run: object = None
@@ -240,7 +244,7 @@ class Scope:
             self.tree, self.bounds = parent.tree, parent.bounds
             self.run_id = run_id or parent.run_id
             self.tracer, self.listener = parent.tracer if tracer is None else tracer, parent.listener
-            self.log, self.variant = parent.log, parent.variant
+            self._log, self.variant = parent._log, parent.variant
             self.agent_run, self.flow_run = parent.agent_run, parent.flow_run
             if kind in _AROUND_CALLS:
                 self.calls_at_once = parent.calls_at_once
@@ -325,6 +329,17 @@ class Scope:
     def scope(self) -> Scope:
         """This scope itself."""
         return self
+
+    @property
+    def log(self) -> FactLog | None:
+        """The log of the run that this scope is a part of; `None` outside of runs, and after their end."""
+        return self._log()
+
+    @log.setter
+    def log(self, log: FactLog | None) -> None:
+        # A weak reference, because facts in the log refer to scopes: as a cycle, they would stay in memory,
+        # with the outputs of all steps, until Python's next collection of cycles. The run keeps the log.
+        self._log = _no_log if log is None else ref(log)
 
     @property
     def opened(self) -> Scope:

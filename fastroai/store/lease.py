@@ -151,6 +151,7 @@ class Lease:
             renewal = self._renewal
         if renewal is not None:
             await asyncio.wrap_future(in_background(end_task(renewal), _at_work))
+        self.progress = dict  # that of a run refers to the run, which refers to this lease
 
     def falls_due(self, now: float) -> bool:
         """Return whether it is time to renew the lease; if so, once. `now` is by the steady clock."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from contextvars import Context
 from dataclasses import dataclass
@@ -88,7 +88,8 @@ class _Watch:
         self.runs: dict[str, list[_Heeded]] = {}
         """The runs, by the keys of their signals. A run that was taken over here is there twice."""
         # Of no context: what a run keeps in its own would stay as long as any run of the store goes on.
-        self._task = asyncio.get_running_loop().create_task(self._look(), context=Context())
+        self._task = asyncio.get_running_loop().create_task(_look(store, self.runs), context=Context())
+        self._task.add_done_callback(lambda _: self._leave())
 
     @classmethod
     def of(cls, store: RunStore) -> _Watch:
@@ -112,18 +113,17 @@ class _Watch:
         self._leave()
         await end_task(self._task)
 
-    async def _look(self) -> None:
+
+async def _look(store: RunStore, runs: Mapping[str, Sequence[_Heeded]]) -> None:
+    # No method: the exception of a cancelled task refers to this frame, and the watch to the task.
+    while True:
+        await asyncio.sleep(EVERY)
         try:
-            while True:
-                await asyncio.sleep(EVERY)
-                try:
-                    async for found in keys_with(self._store, SIGNALS):
-                        for heeded in self.runs.get(found.key, ()):
-                            heeded.take_in(found)
-                except Exception as error:  # a store can be the user's, and raise anything
-                    logger.warning("signals to runs could not be read: %s", error)
-        finally:
-            self._leave()
+            async for found in keys_with(store, SIGNALS):
+                for heeded in runs.get(found.key, ()):
+                    heeded.take_in(found)
+        except Exception as error:  # a store can be the user's, and raise anything
+            logger.warning("signals to runs could not be read: %s", error)
 
 
 _watches: Final[dict[tuple[int, asyncio.AbstractEventLoop], _Watch]] = {}

@@ -41,13 +41,17 @@ class FlowRun:
         """`scope` is the scope of the flow's step, which is its body."""
         self.name, self.signature = name, signature
         self.outer: FlowRun | None = flow_run_of(scope)
-        self.outermost: FlowRun = self if self.outer is None else self.outer.outermost
         place = scope.part.place
         self.id = f"{scope.run_id}:{place}" if place else scope.run_id
         """The id of the run. For a flow inside of a run: the id of that run, and the place in it."""
         self.session: dict[str, Any] = {}
         """Objects that live as long as the flow, by name."""
         self._bodies: dict[Scope, CallsOfBody] = {}
+
+    @property
+    def outermost(self) -> FlowRun:
+        """The run of the outermost flow around, which may be this one."""
+        return self if self.outer is None else self.outer.outermost
 
     @contextmanager
     def following(self, scope: Scope) -> Generator[None]:

@@ -346,6 +346,7 @@ class DurableRun:
         finally:
             await self.journal.abandon()
             release_owner(self._owner)
+            self.counts = dict  # what counts rows refers to this object
 
     def _halting(self) -> dict[int, Fact]:
         """Return facts by position in the log, among them all questions and waits of steps."""
