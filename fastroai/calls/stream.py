@@ -216,7 +216,10 @@ class ChatStream(SettledStream[StreamChunk[OutputDataT]], Generic[OutputDataT]):
         return [] if self._streaming is None else self._streaming.result.all_messages()
 
     def new_messages(self) -> list[ModelMessage]:
-        """Return the messages of this call so far; none before the first read."""
+        """Return the messages of this call so far; none before the first read.
+
+        The answer is among them once all of it has come.
+        """
         return [] if self._streaming is None else self._streaming.result.new_messages()
 
     def all_messages_json(self) -> bytes:
@@ -240,7 +243,8 @@ class ChatStream(SettledStream[StreamChunk[OutputDataT]], Generic[OutputDataT]):
     async def cancel(self) -> None:
         """Stop the answer: if you read on, the stream ends with the text that has arrived so far.
 
-        To stop it without reading on, leave the stream. Before the stream is read, this does nothing.
+        To stop it without reading on, leave the stream. Before the answer begins, for example while tools
+        run, this does nothing.
         """
         if self._streaming is not None and self.response is None:
             await self._streaming.cancel()

@@ -70,7 +70,8 @@ class Distributed(Client):
         run = await app.start("letters", {"text": "..."})   # in any process
         asyncio.run(app.worker().serve())                   # in each worker; or: fastroai worker --import ...
 
-    The library DBOS keeps the queues: in a second file of SQLite, or in a schema of the database.
+    The URL is that of PostgreSQL; or it is a file of SQLite, for workers of one machine. The library DBOS
+    (extra `dbos`) keeps the queues there: in a schema of the database, or in a second file.
     """
 
     def __init__(self, url: str, *, name: str, codec: PayloadCodec | None = None) -> None:
@@ -173,8 +174,9 @@ class Distributed(Client):
 
             app.schedule("nightly", "report", "0 3 * * *", {"days": 1}, cron_timezone="Europe/Berlin")
 
-        Workers make it, or change it, when they begin; `delete_schedule` ends it. The id of a run has the
-        name and the time in UTC: `nightly-20261129T020000Z`.
+        Workers make it, or change it, when they begin. To end it, remove this call from the code of the
+        workers, and then call `delete_schedule`. The id of a run has the name and the time in UTC:
+        `nightly-20261129T020000Z`.
 
         Args:
             name: The name of the schedule, which the application has once.

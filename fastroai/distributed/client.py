@@ -118,7 +118,7 @@ class Client:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close the connections of this client."""
+        """Close the connections of this client. It opens new ones if you use it again."""
         await self._engine.aclose()
         if (close := getattr(self.store, "aclose", None)) is not None:
             await close()
@@ -166,8 +166,10 @@ class Client:
         All rows are read, checked and written, some hundreds at a time, before workers can see the run.
 
         Args:
-            function: The name of the function, agent, pipeline, graph, router or flow.
-            rows: As in `map` of the function itself: a list, an iterator or a frame. Values must be JSON.
+            function: The name of the function, agent, pipeline, graph, router or flow, which a worker has
+                registered.
+            rows: As in `map` of the function itself: a list, an iterator or a frame. Values must have a form
+                in JSON.
             inputs: As in `map` of the function.
             key: As in `map` of the function.
             concurrency: As in `map` of the function.
@@ -182,12 +184,13 @@ class Client:
             delay: As in `start`.
             tags: As in `start`.
             tenant: As in `start`.
-            budget: A limit on the spending of all rows together.
+            budget: A `Budget`, which limits the spending of all rows together.
 
         Raises:
-            ConfigurationError: there is no such function or queue; a row lacks a column or has a value that
-                JSON cannot hold; two rows have one key; or an option is invalid.
-            ValueNotStorable: a row is larger than the store takes.
+            ConfigurationError: no worker has registered the function; there is no such queue; a row does not
+                fit the inputs of the function, or JSON cannot hold it; two rows have one key; or an option is
+                invalid. Nothing is left on record.
+            ValueNotStorable: a row has more than half of the bytes that a value in the store may have.
             RunExists: the store has a run of this id.
             RunStoreUnavailable: the store could not be reached. The run may have been put on record.
         """

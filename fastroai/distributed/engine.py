@@ -68,9 +68,10 @@ class RateLimit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueOptions:
-    """Limits of a queue, under DBOS's names. They count the runs at which workers work, not those that wait.
+    """Limits of a queue, under the names that they have in DBOS.
 
-    With any `partition_` option the queue has partitions, and each run in it needs one.
+    The `concurrency` limits count the runs that workers are executing, not the runs that wait. If you set a
+    `partition_` option, the queue has partitions, and each run in it must name one.
     """
 
     global_concurrency: int | None = None
@@ -94,7 +95,7 @@ class QueueOptions:
 
     @property
     def has_partitions(self) -> bool:
-        """Whether each run in the queue needs a partition."""
+        """Whether each run in the queue needs a partition. If not, none may have one."""
         of_partitions = (
             self.partition_concurrency,
             self.partition_worker_concurrency,

@@ -158,6 +158,8 @@ class FastroAIError(Exception):
 class FastroAIWarning(UserWarning):
     """Something does not work as declared, because the configuration lacks a setting that it needs.
 
+    Other warnings, such as `NearMissWarning`, are not subclasses of this one.
+
     What to do: Configure what the message names, or silence it with `warnings.filterwarnings`.
     """
 

@@ -30,7 +30,8 @@ class Expression:
     """A condition, or another value, as text: a strict part of Python's syntax over plain JSON data.
 
     Text from anywhere is safe to evaluate: it reads the data that it is given and nothing else, changes
-    nothing, and ends within milliseconds, or with a problem. The guide has the language and its limits.
+    nothing, and ends within milliseconds, or with a problem. This holds as far as your own `functions` do
+    the same. The guide has the language and its limits.
 
         from fastroai.expressions import Expression
 
@@ -38,7 +39,7 @@ class Expression:
         outcome = condition.test({"confidence": 0.72, "category": "billing"})
         print(outcome.holds, outcome.explain())
 
-    Equal texts make equal expressions.
+    Equal texts make equal expressions, whatever their `functions`.
     """
 
     __slots__ = ("_code", "_variables", "names", "paths", "text")

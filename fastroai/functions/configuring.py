@@ -132,6 +132,8 @@ def configure(**settings: Unpack[Settings]) -> None:
 
         configure(default_model="openai:gpt-5-mini", store=SQLiteRunStore("runs.db"))
 
+    `strict_version` applies to agents, pipelines and graphs as well.
+
     Args:
         **settings: The fields of `Configuration`: `default_model`, `store`, `cache_store`, `cache_size`,
             `cache_age`, `review_sink`, `tracer`, `test_mode`, `sample_n`, `strict_version`.

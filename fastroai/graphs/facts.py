@@ -121,7 +121,7 @@ class EdgesResolved(DecidedAfter):
 
 @dataclass(slots=True, kw_only=True)
 class BranchTimedOut(Notes, PlanFact):
-    """A branch of a graph took too long."""
+    """A branch of a graph took longer than `branch_timeout`, and so has failed."""
 
     kind: ClassVar[str] = "branch_timed_out"
     says: ClassVar = "branch {0.branch!r} {0.failure.sentence}"

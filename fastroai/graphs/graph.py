@@ -96,7 +96,7 @@ class Graph(
             nodes={"classify": Node(classify, writes=["category", "confidence"]), "reply": reply, "ask": ask},
             edges=[
                 Edge("classify", "reply", when="conditional", condition="confidence >= 0.8"),
-                Edge("classify", "ask", when="always"),
+                Edge("classify", "ask", when="always"),  # if no condition holds
             ],
         )
         result = await graph.run({"ticket": "..."}, deps=deps)
@@ -301,10 +301,14 @@ class Graph(
         return draw_shape(self.definition) if result is None else result.trace.drawing()
 
     def to_yaml(self) -> str:
-        """Return the graph as YAML, without its steps. `from_yaml` reads it.
+        """Return the graph as YAML, which `from_yaml` reads.
+
+        Left out, and to be given to `from_yaml` again, are the steps, the types of answers, `decider`,
+        `config`, `accepts` and `version`.
 
         Raises:
-            ConfigurationError: the graph has a setting that YAML cannot express, such as a spend limit.
+            ConfigurationError: YAML cannot express another setting, such as a spend limit as `budget`.
+            MissingExtraError: PyYAML is not installed.
         """
         from fastroai.graphs.text.yaml_writing import dump_graph_yaml  # as slow to load as `yaml`
 
@@ -414,12 +418,13 @@ class Graph(
             RunNotFound: the store has no such run.
             RunInProgress: a process has the run, also after the wait that `on_busy` asks for.
             RunStatusConflict: `inputs` were given, and the run has finished, unless `force`.
-            RunDefinitionChanged: the graph has changed in parts that the run has reached, unless `force`.
+            RunDefinitionChanged: the graph has changed in parts that the run has reached, or anywhere if the
+                run has finished; unless `force`.
             AnswerRejected: one of `answers` is not what its question asks for; nothing is on record.
             QuestionClosed: the run does not wait for one of `answers`; nothing is on record.
             RunCorrupt: its record cannot be read.
-            RunFromNewerVersion: a later version of FastroAI has written its record.
-            RunFromOlderVersion: an earlier version of FastroAI has written its record.
+            RunFromNewerVersion: its record has the format of a later version of FastroAI.
+            RunFromOlderVersion: its record has the format of an early version, which is not read any more.
         """
         return await self._resumption(run_id, deps, self._answered(input, node, options), **options)(None)
 
@@ -457,9 +462,11 @@ class Graph(
         """Repeat the decisions of a run on its recorded outcomes, and return the first difference, if any.
 
         No node runs and nothing is sent; the recorded ends of nested pipelines and graphs are used.
-        Conditions read outputs, so the trace of a run with a codec has to be read with that codec.
+        Conditions read outputs, so read the trace of a run with a codec with that codec: without it, they
+        read encoded outputs, and the replay finds a difference where there is none.
 
         Raises:
+            ConfigurationError: it is the trace of a run of something else, such as a pipeline.
             RunCorrupt: the inputs on record are not what the graph accepts.
         """
         return first_divergence(self._setup, trace)

@@ -66,8 +66,9 @@ class Awaited(ABC, Generic[T_co]):
         """Return the end of the wait; or `None` if it is not over: then the step halts.
 
         This is called when the step first waits, and each time that it runs again until the wait is over.
-        If no look has called `wait.look_again`, `wake` does not resume the run: call `resume`. If the first
-        look has called it, call it in each later look too: otherwise the first time, now past, still holds.
+        Call `wait.look_again` in each look, so that `wake` resumes the run when that time has come. In a look
+        without a call, the time of the first look still holds: it is past, so each `wake` resumes the run; or
+        the first look set none, and only `resume` does.
         """
 
     def result(self, ended: WaitEnded, wait: StepWait) -> T_co:
@@ -75,10 +76,10 @@ class Awaited(ABC, Generic[T_co]):
         return cast("T_co", value_from_json(unseal(ended.value, wait._codec), self.value_type))
 
     async def waited(self, scope: Scope, place: str, visit: int, ordinal: str) -> T_co:
-        """Wait in the step at a place, or return the stored result of the wait.
+        """Return the result of the wait if it is over, else halt the step. Called by `ctx.wait_for`.
 
         Raises:
-            Halted: the wait is not over.
+            Halted: the wait is not over, and a store keeps the run.
             ConfigurationError: the wait is not over, and no store keeps the run.
         """
         wait = _wait_of(self, scope, place, visit, ordinal)
@@ -130,7 +131,7 @@ class StepWait:
         return None if self._log.run is None else self._log.run.codec
 
     def look_again(self, after: Duration) -> None:
-        """Let `wake` resume the run after some time, given as a `timedelta` or in seconds."""
+        """Let `wake` resume the run when some time from now is over: a `timedelta`, or seconds."""
         self.deadline = self.now + in_seconds(after)
 
     def over(self, value: object = None) -> WaitEnded:

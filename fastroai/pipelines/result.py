@@ -53,7 +53,10 @@ class PipelineUsage(RunUsage):
         return PipelineUsage(scope, self._units)
 
     def model_dump(self) -> dict[str, object]:
-        """Return the totals, and those of each step, as objects. `result.model_dump()` makes JSON of them."""
+        """Return `total`, `cost_complete`, `by_model`, `by_variant` and `steps`, as objects.
+
+        `result.model_dump()` has them as values of JSON.
+        """
         return {**super().model_dump(), "steps": self.steps}
 
     @cached_property

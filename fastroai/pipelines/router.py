@@ -363,9 +363,9 @@ class BasePipeline(
 
     @property
     def definition(self) -> dict[str, JsonValue]:
-        """Shape of the router as plain data.
+        """Shape of the router as plain data: its name and the shapes of its pipelines, without code.
 
-        A run can be resumed if the parts that it has reached have the same shape, or with `force`.
+        A run can be resumed if the parts that it has reached have the same shape, or with `force=True`.
         """
         return {
             "name": self.name,
@@ -382,6 +382,12 @@ class BasePipeline(
 
         The step inherits the settings of the router's config, but not `timeout`, which limits `route`, and
         not the budget, which holds inside of the step.
+
+        Args:
+            inputs: Makes the router's inputs; by default they are the outer run's, and the outputs of the
+                step's direct dependencies under their ids.
+            config: Settings of the step, in place of inherited ones. Set `total_timeout` to limit its time:
+                `timeout` raises `ConfigurationError`.
         """
         own = config or StepConfig()
         return NestedStep(self, inputs, replace(own_settings(self.config, own), timeout=own.timeout))
@@ -459,7 +465,7 @@ class SplitPipeline(BasePipeline[DepsT, InputT, OutputT]):
         self._weights[name] = weight
 
     async def route(self, inputs: InputT, deps: DepsT) -> str:
-        """Return the variant for the key of these inputs."""
+        """Return the name of the variant that the key of these inputs gets: see `variant_of`."""
         return self.variant_of(str(self._key(inputs, deps)))
 
     def variant_of(self, key: str) -> str:

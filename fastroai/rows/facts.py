@@ -15,7 +15,7 @@ from fastroai.runtime.facts import Begins, Ends, FailureFacts, Outcome, PlanFact
 
 @dataclass(slots=True, kw_only=True)
 class RowStarted(Begins, PlanFact):
-    """The run of a row begins. Rows of functions and agents are not runs of their own."""
+    """The run of a row begins. Rows of functions and agents have no runs, so they have no such fact."""
 
     kind: ClassVar[str] = "row_started"
     identity: ClassVar = ("row", "key")

@@ -202,7 +202,10 @@ class RowTable(Generic[OutputT]):
         return next((table for table in known if table is not None), None)
 
     def attach(self, error: BaseException) -> None:
-        """Attach the table to an exception, for `of`. Called by `map`."""
+        """Attach the table to an exception, from which `RowTable.of` returns it. Called by `map`.
+
+        An exception that has a table keeps it.
+        """
         error.__dict__.setdefault(_TABLE_ATTRIBUTE, self)
 
     # --- sums ---
@@ -259,9 +262,12 @@ class RowTable(Generic[OutputT]):
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """All rows, by column: inputs, fields of the output, error, cost, tokens, attempts, time.
+        """A dict for each row that has ended, failed ones included, with its values by column.
 
-        The cost of a row is `None` unless all of it is known.
+        The columns are `row`, `key`, the inputs, the fields of the output (or `output`, if it has none),
+        `error`, `cost_usd`, `input_tokens`, `output_tokens`, `requests`, `attempts`, `cached` and
+        `duration_ms`. If one of these names is taken, an input becomes `input_NAME`, and a field of the
+        output `output_NAME`. `cost_usd` is `None` unless the whole cost is known.
         """
         rows = [*self]
         columns = self.output_columns(rows)

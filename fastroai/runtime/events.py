@@ -60,9 +60,9 @@ class SpendRecorded(RunEvent):
 class BudgetWarning(RunEvent):
     """A share of a budget, or of a `SpendLimit`, is spent.
 
-    Each share in `warn_at` is reported at most once: for a budget, once in a run, also if the run is
-    resumed; for a `SpendLimit`, once in a window among all processes that share the limit, unless somebody
-    raises the limit or resets the spending by hand.
+    Each share in `warn_at` is reported at most once: for a budget, once in each run, step, call or
+    `budget_scope` that has the budget, also if the run is resumed; for a `SpendLimit`, once in a window among
+    all processes that share the limit, unless somebody raises the limit or resets the spending by hand.
     """
 
     scope_path: tuple[str, ...]
@@ -147,7 +147,7 @@ class RequestWaited(RequestInLine):
 
 @dataclass(slots=True, kw_only=True)
 class CircuitOpened(RunEvent):
-    """A `CircuitBreaker` lets no more requests through to a provider; the last failure was in this run."""
+    """After a failure in this run, a `CircuitBreaker` stops requests to a provider for `cooldown` seconds."""
 
     provider: str
     last_failure: str

@@ -211,7 +211,10 @@ class Fact(RunEvent):
 
     @property
     def child_usage(self) -> Usage:
-        """The spending of that run, in a fact about its end. Its own log has the requests."""
+        """The spending of `child_run` since it last ended, in a fact about its end; zero in other facts.
+
+        The log of that run has the requests.
+        """
         return Usage()
 
     @property
@@ -374,7 +377,7 @@ class FailureFacts:
 
     @property
     def sentence(self) -> str:
-        """The failure as the end of a sentence, with its class."""
+        """The failure as the end of a sentence, such as `failed (terminal): ValueError: no such order`."""
         return f"failed ({self.failure_class}): {self}"
 
 
@@ -548,7 +551,11 @@ class RunResumed(RunFact):
 
 @dataclass(slots=True, kw_only=True)
 class RunFinished(RunFact, PlanFact):
-    """A run ended or paused. It can be resumed unless it is `finished`."""
+    """A run ended or paused. It can be resumed unless it is `finished`.
+
+    A run that its own rules ended, such as `max_visits` of a graph or a `kill` at a gate, ends in the same
+    way again.
+    """
 
     kind: ClassVar[str] = "run_finished"
     short: ClassVar = "the run {0.status}"
@@ -997,7 +1004,7 @@ def wait_id(place: str, *names: str) -> str:
 
 @dataclass(slots=True)
 class QuestionAsked(StepFact, Begins, PlanFact):
-    """A step asked a person a question with `ctx.ask`, or a pause node did with its output."""
+    """A step asked a person a question: with `ctx.ask`, or as a pause node, which returns the question."""
 
     kind: ClassVar[str] = "question_asked"
     short: ClassVar = "a question of {0.step_id!r}"
@@ -1047,7 +1054,11 @@ class QuestionAsked(StepFact, Begins, PlanFact):
 
 @dataclass(slots=True)
 class AnswerGiven(StepFact, Ends, PlanFact):
-    """A person answered a question. The answer to a pause node is the output of the node."""
+    """A person answered a question. The answer to a pause node is the output of the node.
+
+    At a gate of a workflow, the answer can also come from an agent, from the policy of the gate, or from the
+    end of its time: `resolved_by` in the answer says which.
+    """
 
     kind: ClassVar[str] = "answer_given"
     holds: ClassVar = "the answer to {0.place!r}"
@@ -1088,7 +1099,7 @@ class WaitStarted(StepFact, Begins):
 
 @dataclass(slots=True)
 class WaitEnded(StepFact, Ends):
-    """A step has slept, has received a message or got what else it waited for, or waits no longer."""
+    """A step has slept, has received a message, got what else it waited for, or gave up waiting."""
 
     kind: ClassVar[str] = "wait_ended"
     holds: ClassVar = "the message that {0.place!r} received"
@@ -1100,7 +1111,7 @@ class WaitEnded(StepFact, Ends):
     value: Payload[Any] = None
     """The value that the wait gave, such as that of a message; in a fact from a log or a trace, its JSON."""
     in_vain: bool = False
-    """Whether the step waits no longer although nothing has come. Of messages, `number` says it, too."""
+    """Whether the step gave up, though what it waited for has not come. For messages, `number` says it."""
     attempt: int = 1
 
     @property

@@ -97,10 +97,11 @@ class BaseStep(ABC, Generic[DepsT_contra, OutputT_co]):
         return self
 
     def declares(self) -> Mapping[str, str]:
-        """Return hashes of what the code declares for model calls of this step, such as the instructions.
+        """Return hashes, by name, of what the code fixes for model calls of this step, such as instructions.
 
-        `map` of a pipeline or graph compares these hashes with those on record. If one has changed, it asks
-        again for answers that are on record, unless `on_changed` says otherwise. The default is no hashes.
+        `map` of a pipeline or graph compares these hashes with those on record. If one has changed, it runs
+        every row again from its first step, unless `on_changed` says otherwise. A hash whose name is new, or
+        is gone, counts as unchanged. The default is no hashes.
         """
         return {}
 

@@ -149,7 +149,7 @@ class StepConfig(ExecutionConfig):
 )
 @dataclass(frozen=True, kw_only=True)
 class PipelineConfig(ExecutionConfig):
-    """Settings of a pipeline, and defaults for its steps."""
+    """Settings of a pipeline, graph, router or flow, and defaults for its steps."""
 
     max_concurrency: int | None = None
     """Most steps that may run at once; `None` for as many as the dependencies allow. For a flow, most calls

@@ -220,7 +220,11 @@ class StepContext(Generic[DepsT_co]):
 
     @property
     def attempt(self) -> int:
-        """The number of this attempt at the step, from 1."""
+        """The number of this attempt at the step, from 1. A resumed run goes on counting.
+
+        A step that runs again after a wait, such as `ask`, is still in the same attempt. Each visit to a node
+        of a graph begins at 1.
+        """
         return self._attempt.step.attempt
 
     @property
@@ -235,7 +239,10 @@ class StepContext(Generic[DepsT_co]):
 
     @property
     def budget(self) -> BudgetView:
-        """The budgets that apply to this step: `ctx.budget.remaining` is what they have left."""
+        """The budgets of this step and around it: `ctx.budget.remaining` is the least that one has left.
+
+        Spend limits are not included.
+        """
         return BudgetView(self._scope)
 
     @property
@@ -393,8 +400,9 @@ class StepContext(Generic[DepsT_co]):
     def write(self, key: str, value: object) -> None:
         """Write a value into the graph's memory. It stays there even if this node is cancelled or fails.
 
-        The output of the node is written on top of it. A copy of the value is kept. What an earlier attempt
-        wrote is dropped when a later one writes a value or succeeds. A resumed run begins with the value.
+        A copy of the value is kept. Nodes see it once this node has ended. An output that the node writes to
+        the same key replaces it. A retry drops what the attempt before it wrote, once the retry writes a
+        value or succeeds. A resumed run keeps the value, and the node finds it there.
 
         Raises:
             ConfigurationError: this step is not a node of a graph, or the node declares its `writes`, and
@@ -775,14 +783,15 @@ class StepContext(Generic[DepsT_co]):
 
         If there is none, the step halts here, as with `ask`; `wake` resumes the run when the message has
         come. Messages with one name are received in the order in which they were sent, each once. A message
-        that is not of the type is skipped, with a warning.
+        that is not of the type is skipped, with a warning; a `receive` with another type can still get it, if
+        no later message with that name has been received before.
 
             paid = await ctx.receive("paid", Payment, timeout=timedelta(days=7))
 
         Args:
             name: The name of the message.
             value_type: The type of the message.
-            timeout: Seconds, from the first wait for the message, after which no message is received here.
+            timeout: Seconds, from the first wait for the message. What is sent later is not received here.
             on_timeout: The value to return after that time; without it, `MessageTimedOut` is raised.
 
         Raises:

@@ -46,7 +46,7 @@ class ConversationState(Generic[DataT]):
 
     @property
     def is_incomplete(self) -> bool:
-        """Whether the pipeline must stop here for now."""
+        """Whether more is needed from the user, so that the pipeline stops here for now."""
         return self.status is ConversationStatus.INCOMPLETE
 
     # By default, pydantic takes any instance of a dataclass as valid. `ConversationState[T]` checks the data.

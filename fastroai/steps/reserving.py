@@ -77,8 +77,9 @@ class Spend:
     """A purchase for which money is reserved; made by `spend` and `ctx.spend`.
 
     Enter it with `async with`, or with `with` in code that is not async, such as sync steps and tools.
-    Inside the block, buy something, and then call `settle` with its cost, or `release`. If you call neither,
-    also if the block raises, the purchase counts as unmeasured, at the most that it can have cost.
+    Entering it reserves the money. Inside the block, buy something and call `settle` with its cost, or call
+    `release` if you have bought nothing. If the block ends or raises before you call either, the purchase
+    counts as unmeasured: the most that it can have cost is charged.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class Spend:
 
     @property
     def bound_usd(self) -> Decimal | None:
-        """The most that the spending can cost, in US dollars; `None` if no price is known."""
+        """The most that the spending can cost, in US dollars; `None` if the known prices do not tell."""
         return self._terms.bound.cost_usd
 
     def settle(self, usd: Amount | None = None, *, units: Units | None = None) -> RequestRecord:

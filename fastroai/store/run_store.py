@@ -41,7 +41,7 @@ class StoredKey:
 
 @runtime_checkable
 class RunStore(Protocol):
-    """Keys with values at consecutive positions, from 1.
+    """Keys with values at consecutive positions. The revision of a key is the position of its last value.
 
     Every operation is atomic: others see it whole or not at all, and one that has returned is seen by all.
     Any number of event loops, threads and processes use a store at once. Keys are text of 1 to 512
@@ -52,11 +52,12 @@ class RunStore(Protocol):
     key and compare before you conclude that another process has written.
 
     A store that has lost values, for example because somebody has removed them, returns those that are left.
-    The revision of the key stays what it was, as far as the store knows it, and a known key without any value
-    is listed with an empty one. So readers find out that values are missing.
+    The revision of the key stays what it was, as far as the store knows it. `list` still returns a key that
+    has no value left, with `b""` as its last value. So readers find out that values are missing.
 
     A store may have an attribute `largest_value`: the most bytes of one value, by default 64 MiB; `None` for
-    any number. A larger value is refused before it is given to the store.
+    any number. A larger value is not given to the store: a step or run that has one fails with
+    `ValueNotStorable`, and a message or an answer is rejected.
 
     Raises:
         RunStoreUnavailable: from every operation, if the store cannot be reached, does not answer, or cannot
@@ -93,9 +94,10 @@ class RunStore(Protocol):
         ...
 
     async def list(self, prefix: str, *, after: str = "", limit: int = 100) -> Sequence[StoredKey]:
-        """Return at most `limit` keys that begin with `prefix` and come after `after`, by code points.
+        """Return the first `limit` keys that begin with `prefix` and come after the key `after`, in order.
 
-        The next page begins after the last key of this one.
+        The order is that of code points. For the next page, give the last key of this one as `after`. After
+        the last page comes an empty one.
         """
         ...
 

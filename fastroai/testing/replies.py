@@ -32,7 +32,8 @@ class Usage:
     PydanticAI counts them. (Anthropic reports input without the cached parts; the server subtracts there.)
 
     Raises:
-        ValueError: for a negative count, or parts that exceed their total.
+        ValueError: for a count that is negative or not an int, or for a part that exceeds its total. Tokens
+            read from and written to the cache count together, any other part by itself.
     """
 
     input_tokens: int = 0
@@ -87,7 +88,8 @@ class ToolCall:
 class Fault:
     """A fault of one answer, for `Reply(fault=...)` or `ModelServer.fail_next`.
 
-    Class methods make faults, and say whether the answer is billed: then the ledger counts its usage.
+    Make one with a class method, such as `Fault.status(429)`. The answer is billed, so that the ledger counts
+    its usage, unless the fault is a `status`, or `disconnect(billed=False)`.
     """
 
     kind: FaultKind
@@ -102,7 +104,7 @@ class Fault:
 
     @property
     def name(self) -> str:
-        """The name in the ledger, such as `"status 429"` or `"cut"`."""
+        """The name of the fault in the ledger of the server, such as `"status 429"` or `"cut"`."""
         return f"status {self.code}" if self.kind == "status" else self.kind
 
     @property

@@ -419,7 +419,7 @@ class RunStoreSuite:
 
     @pytest.fixture
     def deleting(self, store: RunStore) -> DeletesAtRevision:
-        """Return the store, if its `delete` takes a revision."""
+        """Return the store. If its `delete` takes no revision, the test is skipped."""
         if not deletes_at_revision(store):
             pytest.skip("its delete takes no revision")
         return store

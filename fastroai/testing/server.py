@@ -220,10 +220,12 @@ class ModelServer:
     def rule(self, when: When | None = None) -> Callable[[AnswerT], AnswerT]: ...
 
     def rule(self, when: When | None = None, answer: Answer | None = None) -> object:
-        """Answer the requests for which `when` is true, or all requests. The first matching rule answers.
+        """Answer the requests for which no script has a reply: all, or those for which `when` is true.
 
-        Without `answer` it is a decorator: `@server.rule(lambda request: "refund" in request.prompt)`.
-        Rules run on the server's thread, one at a time, and hold up all its requests while they do.
+        The first rule that matches answers, in the order in which they were added. If none does, the server
+        gives its default answer. Without `answer` it is a decorator:
+        `@server.rule(lambda request: "refund" in request.prompt)`. Rules run on the server's thread, one at a
+        time, and hold up all requests to the server while they do.
         """
         if answer is not None:
             self._rules.add_rule(when, answer)

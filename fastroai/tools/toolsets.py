@@ -28,10 +28,11 @@ class SafeToolset(WrapperToolset[AgentDepsT]):
     Args:
         wrapped: Functions and PydanticAI `Tool`s, or another toolset: MCP servers, for example.
         tools: Functions and `Tool`s, as a keyword argument in place of `wrapped`. Give one of the two.
-        name: The id of the toolset, if you give functions. Another toolset keeps its own.
+        name: The id of the toolset, if you give functions. With another toolset, which has its own id, it
+            raises `ConfigurationError`.
         timeout: Seconds for each attempt of a call; `None` for no limit.
-        retries: Extra attempts after a failure or a timeout. PydanticAI's `max_retries` is different: it lets
-            the model try again.
+        retries: Extra attempts after a failure or a timeout, at once, but not after a failure that cannot get
+            better. PydanticAI's `max_retries` is different: it lets the model try again.
         on_timeout: The message to the model after a timeout: a text, or a function that returns it.
         on_error: The message to the model after a failure: a text, in which `{error}` stands for the type and
             the message of the exception, or a function of the exception. The default names the tool and the
@@ -72,7 +73,8 @@ class SafeToolset(WrapperToolset[AgentDepsT]):
     ) -> Any:
         """Call a tool. Return its result, or the message to the model about its failure.
 
-        PydanticAI's own exceptions for tools, such as `ModelRetry`, and errors of budgets are raised.
+        PydanticAI's control exceptions, such as `ModelRetry`, and FastroAI's own errors, such as a used-up
+        budget, are raised. The failure of a step, or a time limit, inside of the tool is a message as well.
         """
         if _is_safe_already(tool):
             return await super().call_tool(name, tool_args, ctx, tool)

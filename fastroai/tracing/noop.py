@@ -29,7 +29,7 @@ class NoOpTracer:
     __slots__ = ()
 
     def span(self, name: str, **attributes: AttributeValue) -> AbstractAsyncContextManager[str]:
-        """Return a span that is not recorded."""
+        """Return a span that is not recorded. Its trace id is `""`."""
         return _NO_SPAN
 
     def log_metric(self, trace_id: str, name: str, value: AttributeValue) -> None:

@@ -129,10 +129,10 @@ def dollars_to_microcents(dollars: Amount) -> int:
 
 
 def microcents_to_dollars(microcents: int) -> Decimal:
-    """Return whole microcents as exact US dollars.
+    """Return whole microcents ($1 = 1,000,000) as exact US dollars.
 
     Raises:
-        ConfigurationError: if `microcents` is negative or not a whole number.
+        ConfigurationError: if `microcents` is negative or not an `int`.
     """
     return microcents_to_usd(whole_number("microcents", microcents))
 

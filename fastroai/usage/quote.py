@@ -159,7 +159,7 @@ class Quote:
         """Return the quote with its amounts lowered to the limits of budgets, which stop the work there.
 
         Only limits in US dollars (`Budget.usd`) count. If the quote has no upper limit, a budget that allows
-        requests of unknown price or unbounded use (`"allow"`) does not give it one.
+        requests of unknown price or of unbounded use (`"allow"`) lowers nothing.
         """
         quote = self
         for budget in budgets:

@@ -194,8 +194,9 @@ class RunsHost(Generic[DepsT]):
 
         Raises:
             RunInProgress: a process has it.
-            CostBudgetExceeded: with `reserve`, a budget or limit has too little left for the rest of the
-                quote.
+            CostBudgetExceeded: the host has `reserve="quote"`, and a budget or limit has too little left for
+                the rest of the quote.
+            ConfigurationError: the lifespan is not open, and no workers carry the runs.
             Problem: this process executes as many runs as it may.
         """
         if self._workers is not None:

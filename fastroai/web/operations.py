@@ -65,8 +65,8 @@ class RunOperations(Generic[DepsT]):
     ) -> tuple[bool, RunState]:
         """Begin a run, or find the run with this id and the same inputs.
 
-        Returns whether it began now, and its state: after at most `wait` seconds, or as soon as it has ended
-        or waits for something.
+        Returns whether it began now, and its state: as soon as it has ended or waits for something, or after
+        `wait` seconds (60 at most). Raises `Problem` if the run with this id has other inputs.
         """
         self._allow(caller, "start")
         if run_id is not None and "." in run_id:  # else it could name the run of a tenant

@@ -89,7 +89,7 @@ class Problem(Exception):
 
 
 def problem_of(error: Exception) -> Problem | None:
-    """Return an error as a problem; `None` if it is a mistake of the application, and not the client's."""
+    """Return the problem for an error of FastroAI that the client caused or can wait out; else `None`."""
     match error:
         case Problem():
             return error

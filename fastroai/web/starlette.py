@@ -70,7 +70,7 @@ def runs_routes(
         app = Starlette(routes=[Mount("/letters", routes=runs_routes(runs))], lifespan=runs.lifespan)
 
     Args:
-        runs: A `RunsHost`, whose lifespan the application has.
+        runs: A `RunsHost`, whose lifespan the application has. With a pipeline itself, no run can start.
         caller: Function of the request that returns a `Caller`. Without one, everybody may do everything.
         show: Function that returns a fact as clients see it.
         max_bytes: Most bytes of a body.

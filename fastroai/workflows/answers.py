@@ -262,7 +262,7 @@ class StepRecord(Answer):
 
 
 class FlowEnded(Answer):
-    """Nothing is left to do."""
+    """The flow is over: it is complete, has failed, or was killed at a gate. Nothing is left to do."""
 
     status: EndStatus
     flow_id: str
@@ -345,7 +345,10 @@ class RoundRecord(Answer):
 
 
 class AuditAnswer(Answer):
-    """Everything that happened in a flow, readable at any time."""
+    """What has happened in a flow, readable at any time. Steps that `revert` has undone are left out.
+
+    The cost and the tokens of the outermost flow include those of undone steps.
+    """
 
     status: FlowStatus
     flow_id: str

@@ -366,7 +366,7 @@ class WorkflowRuns:
     async def iteration_abort(
         self, flow_id: str, step_id: str, reason: str = ""
     ) -> IterationAnswer | ErrorAnswer:
-        """End a loop early."""
+        """End the loop of a step early. The step is still due: report it with `step_done`."""
         async with self._opened(flow_id) as call:
             full = step_in_loop(call, step_id)
             call.report(IterationAborted(full, visit=call.unit(full)[1], reason=short_text(reason)))
@@ -380,8 +380,8 @@ class WorkflowRuns:
     async def check_timeouts(self, flow_id: str) -> NextAnswer | NoTimeout:
         """Decide `kill` at each gate whose time is over, and return what is due then, or how the flow ended.
 
-        If there is no such gate, return `NoTimeout`, with the seconds that the next gate has left. All other
-        calls that write to the flow check this, too.
+        If there is no such gate, return `NoTimeout`, with the seconds that the next gate has left, or `None`
+        if no gate with a timeout waits. All other calls that write to the flow check this, too.
         """
         async with self._opened(flow_id, times_out=False) as call:
             if await self._time_out(call):

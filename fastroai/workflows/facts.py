@@ -85,7 +85,10 @@ class CheckpointSet(RunFact, PlanFact):
 
 @dataclass(slots=True, kw_only=True)
 class CheckpointRestored(RunFact, PlanFact):
-    """A workflow went back to a checkpoint. Its steps since then no longer count; their cost does."""
+    """A workflow went back to a checkpoint: what its steps did since it was set no longer counts.
+
+    What they cost still does.
+    """
 
     kind: ClassVar[str] = "checkpoint_restored"
     says: ClassVar = "the run went back to checkpoint {0.label!r}"

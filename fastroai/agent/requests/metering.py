@@ -138,7 +138,7 @@ class Metered(AbstractCapability[Any]):
         return ModelCache()
 
     def get_ordering(self) -> CapabilityOrdering:
-        """Run before the hooks of other capabilities, because those may make requests, which are metered."""
+        """Return the order "outermost", because other capabilities may make requests, which are metered."""
         return CapabilityOrdering(position="outermost")
 
     def model(self, model: Model | str) -> Model:
@@ -158,10 +158,10 @@ class Metered(AbstractCapability[Any]):
         return self._metered_model(self.models.get(model) if isinstance(model, str) else model)
 
     def purchase_retries(self, built_by_name: bool) -> int:
-        """Return the extra attempts at requests for embeddings and images.
+        """Return how many extra attempts a request for embeddings or images gets: `request_retries`, if set.
 
-        `built_by_name` says whether FastroAI has made the model of its name. Unless `request_retries` is set,
-        there are none for an object of the user, because its SDK tries again by itself.
+        Otherwise, a model that FastroAI has built from its name (`built_by_name`) gets 2, and a model object
+        of the user gets none, because its SDK retries by itself.
         """
         if self.request_retries is not None:
             return self.request_retries
@@ -366,7 +366,11 @@ class Metered(AbstractCapability[Any]):
         args: ValidatedToolArgs,
         handler: WrapToolExecuteHandler,
     ) -> Any:
-        """Note results of tools in the log of the run. A tool whose result is on record is not called."""
+        """Call a tool, and note its result in the log of the run. If the log has it already, return that.
+
+        What a tool raises for the model, such as `ModelRetry`, is a result too. A tool with the metadata
+        `{"repeatable": True}` is called each time.
+        """
         scope = current_scope()
         run = agent_run_of(scope)
         if scope is not None and scope.receiving:

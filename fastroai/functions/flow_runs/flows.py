@@ -262,8 +262,8 @@ class Flow(FrontDoor[None, Inputs, T], MapsRows[T], Generic[P, T]):
     def records(self) -> tuple[CallRecord, ...]:
         """The calls of `@infer` and `@compute` functions that this flow has made, oldest first.
 
-        This process keeps its last 10,000 calls. Calls of agents, and calls that a nested flow makes, are not
-        among the records here.
+        A process keeps the records of the last 10,000 calls of all its functions. Calls of agents, and calls
+        that a nested flow makes, are not among the records here.
 
         Calls whose outputs a resumed run only gives back are not among them, because they are not made again.
         The calls of a run in a store are in its trace: `(await RunHistory(store).trace(run_id)).calls`.

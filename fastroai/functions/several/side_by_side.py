@@ -312,7 +312,8 @@ def parallel(
 
     Raises:
         ConfigurationError: at the call, before `await`: more results are required than there are coroutines,
-            or an argument is not a coroutine. It is a ValueError. Nothing runs.
+            an argument is not a coroutine or is given twice, or an option is invalid. It is a ValueError.
+            Nothing runs.
         ParallelFailed: a number is required, and so many coroutines have failed that too few can succeed.
         ParallelValidationFailed: `validate` refuses the results.
     """
@@ -364,10 +365,12 @@ def race(*coroutines: Call[Any]) -> Pending[Any]:
 
         answer = await race(ask_openai(question), ask_anthropic(question))
 
-    The others are cancelled, and have ended when this returns.
+    The others are cancelled, and have ended when this returns. A failure does not end the race, unless the
+    run is stopped or a budget around the calls is used up: then all of them end, and that error is raised.
 
     Raises:
-        ConfigurationError: there is no coroutine, or an argument is not one. Nothing runs.
+        ConfigurationError: at the call, before `await`: there is no coroutine, or an argument is not one, or
+            is there twice. Nothing runs.
         ParallelFailed: all coroutines have failed.
     """
     some = parallel(*coroutines, require="any")

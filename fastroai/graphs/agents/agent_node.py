@@ -39,7 +39,8 @@ PROMPT_LENGTH: Final = 100_000
 class AgentNode(AgentStep[DepsT, OutputT]):
     """A step that calls an agent until a judge accepts its output, at most `max_iterations` times.
 
-    After the last call, it fails with `JudgeNotSatisfied`. Without a judge, it calls the agent once.
+    After the last call, it fails with `JudgeNotSatisfied`; if the judge escalates, it fails at once, with
+    `JudgeEscalated`. Without a judge, it calls the agent once.
 
         AgentNode(writer, "Write a summary.", judge="len(output) <= 280")
         AgentNode(writer, lambda ctx: ctx.get_input("task"), judge=FastroAgent(model, output_type=Verdict))
@@ -86,7 +87,7 @@ class AgentNode(AgentStep[DepsT, OutputT]):
 
     @property
     def judges_itself(self) -> bool:
-        """Whether the step has a judge, which decides on further attempts in place of default retries."""
+        """Whether the step has a judge. Then a graph does not give it two retries by default."""
         return self._judge is not None
 
     async def execute(self, context: StepContext[DepsT]) -> OutputT:

@@ -73,7 +73,7 @@ class Verdict(BaseModel):
 
     @classmethod
     def escalate(cls, reason: str) -> Verdict:
-        """Fail the node for this reason, which must not be empty."""
+        """Fail the node with `JudgeEscalated`, for this reason, which must not be empty."""
         return cls(ruling=Ruling.ESCALATE, reason=reason)
 
 

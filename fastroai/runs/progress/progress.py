@@ -50,7 +50,7 @@ class Progress:
 
     @property
     def ended(self) -> int:
-        """How many have ended, well or not."""
+        """`done + failed`: how many have ended, well or not."""
         return self.done + self.failed
 
     @property

@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remaining:
-    """The least amounts that any budget around has left. `None` without a limit; never negative."""
+    """The least amounts that any `Budget` around has left. `None` without a limit; never negative.
+
+    Spend limits are not included.
+    """
 
     usd: Decimal | None
     """US dollars that are neither spent nor reserved by requests in flight."""
@@ -56,7 +59,7 @@ class BudgetView:
 
     @property
     def remaining(self) -> Remaining:
-        """The amounts that are left now."""
+        """The least amounts that any of the budgets has left now."""
         room = NO_LIMIT
         with self._scope.tree.lock:
             for account in self._scope.bounds.accounts:
@@ -71,7 +74,10 @@ class BudgetView:
 
     @property
     def share(self) -> Decimal:
-        """The spent share, from 0, of the budget that has the least left; 0 without a budget."""
+        """The largest share that is spent of a budget around: 1 is all of it; 0 without a budget.
+
+        Money, tokens and requests count. Time does not, nor do requests in flight.
+        """
         with self._scope.tree.lock:
             return max((account.share for account in self._scope.bounds.accounts), default=Decimal(0))
 

@@ -44,8 +44,8 @@ class ProviderLimit:
 
     Requests wait their turn before they are sent, first come, first served, across all agents, steps,
     pipelines, threads and event loops of the process. In any 60 seconds at most `requests_per_minute` are
-    sent. Tokens are estimated before a request is sent, and corrected by its usage. After a 429 with
-    `Retry-After`, no request is sent before that time.
+    sent. Tokens are estimated before a request is sent, and corrected by its usage. After a 429, a 503 or the
+    like with `Retry-After`, no request is sent before that time.
 
     With a `store`, one limit applies to all processes and machines that use the same store and `key`.
 

@@ -32,8 +32,9 @@ class PayloadStore(Protocol):
     """Keeps large values of runs: `FilePayloadStore`, `FsspecPayloadStore`, or one of your own.
 
     A payload is bytes, under a name that is computed from them. Payloads are in groups, one for each key of
-    the store of runs. Names of groups and payloads are made of the digits 0 to 9 and the letters a to f. Each
-    operation happens whole or not at all, and its effect survives a power failure.
+    the store of runs. Names of groups and payloads are made of the digits 0 to 9 and the letters a to f. A
+    payload is stored whole or not at all; once `put` has returned, it survives a power failure. A `delete`
+    that is interrupted may leave payloads, which `forget_orphans` deletes later.
 
     Raises:
         RunStoreUnavailable: from every operation, if the place cannot be reached, read or written.
@@ -174,7 +175,8 @@ class FsspecPayloadStore(_InThreads):
         payloads = FsspecPayloadStore("s3://bucket/runs", profile="runs")
 
     The package of the file system, such as `s3fs`, must be installed too. Object stores write an object whole
-    or not at all. On other file systems, an incomplete payload is detected when it is read.
+    or not at all. On other file systems, a payload can stay incomplete: then reading the run raises
+    `RunCorrupt`.
     """
 
     def __init__(self, url: str, **options: Any) -> None:

@@ -82,7 +82,7 @@ class OffloadingRunStore(ReadsRuns, KeptAt):
 
     @property
     def store_within(self) -> RunStore:
-        """The store of runs that keeps the keys."""
+        """The same as `store`."""
         return self.store
 
     @property

@@ -418,7 +418,7 @@ class RunTrace:
         ).of_run()
 
     def to_svg(self, opened: Collection[str] = ()) -> str:
-        """Return `drawing` as an SVG image."""
+        """Return `drawing(opened)` as an SVG image."""
         from fastroai.drawing import svg
 
         return svg(self.drawing(opened))

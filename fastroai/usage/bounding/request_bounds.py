@@ -37,10 +37,10 @@ class RequestBound:
     def lowered(self, *, usd: Decimal | None, tokens: int | None) -> RequestBound | None:
         """Return this bound with the longest answer that fits: at most `usd` of cost, and `tokens` in all.
 
-        `None` means no limit. The `output_tokens` of the result are the `max_tokens` to send. If
-        this bound fits already, it is returned itself, and no `max_tokens` needs to be sent. The result is
-        `None` if no answer fits: the input alone is too much, the answer would be shorter than the provider
-        accepts, or the length of the answer cannot be limited.
+        An argument that is `None` sets no limit. If this bound fits already, it is returned itself, and no
+        `max_tokens` needs to be sent. Otherwise, the `output_tokens` of the result are the `max_tokens` to
+        send. The result is `None` if no answer fits: the input alone is too much, the answer would be shorter
+        than the provider accepts, or the length of the answer cannot be limited.
         """
         if (usd is None or (self.cost_usd is not None and self.cost_usd <= usd)) and (
             tokens is None or (self.tokens is not None and self.tokens <= tokens)

@@ -39,8 +39,9 @@ class Endpoint:
         gateway = Endpoint(like="openai", service_tier="default")
         calculator = CostCalculator(endpoints={"http://litellm.internal": gateway})
 
-    Without it, FastroAI knows only the hosts of the makers. At any other host, bounds allow for tokens that
-    the host may add, and take the highest price that the model has in any service tier.
+    FastroAI knows only the hosts of the makers. At any other host, bounds allow for tokens that the host may
+    add, unless you give `like` or `allowance`, and take the highest price that the model has in any service
+    tier, unless you give `service_tier`.
 
     Raises:
         ConfigurationError: naming the field.

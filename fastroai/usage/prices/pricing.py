@@ -64,7 +64,8 @@ class UnpricedModelWarning(UserWarning):
     """Some costs are incomplete: the price of a model, or of a part of its use, is not known.
 
     It is also given if the usage that a provider reports contradicts itself. The message says what is
-    missing. Each reason is given once for each model.
+    missing. A `CostCalculator` warns once of each reason for each model. Agents without `cost_calculator=`
+    have one each, so each of them can warn.
     """
 
 
@@ -395,7 +396,7 @@ class CostCalculator:
         return self._endpoints.host(model)
 
     def warn_of_near_miss(self, url: str | None) -> None:
-        """Warn once, with `NearMissWarning`, that the URL of a request nearly matches an endpoint."""
+        """Warn with `NearMissWarning`, once for each URL, if `url` nearly matches that of an endpoint."""
         self._endpoints.warn_of_near_miss(url)
 
     def cost_headers(self, url: str | None) -> Sequence[str]:
@@ -418,10 +419,10 @@ class CostCalculator:
         input_tokens: int | None = None,
         conditions: PriceConditions = ANY_PRICE,
     ) -> FlatPrices | None:
-        """Return upper limits for the prices of the tokens of a request to a model; `None` if there are none.
+        """Return the highest prices that can apply to a request to a model; `None` if they are not known.
 
-        If prices rise with the size of the input, only prices that `input_tokens` can reach count. If
-        `conditions` exclude a service tier or cache writes, their prices do not count.
+        If prices rise with the size of the input, only those for up to `input_tokens` count, or all if it is
+        not given. Prices that `conditions` exclude do not count, such as those of cache writes or audio.
         """
         provider, model = provider_and_name(model, provider)
         pricings = self._pricings(model, provider, provider_url)

@@ -61,7 +61,7 @@ class UsageRow:
 
     @classmethod
     def of(cls, name: str, usage: Usage, total: Usage) -> UsageRow:
-        """Return the row for a sum of requests, with its share of the `total`."""
+        """Return the row for a sum of requests, with its share of the cost of `total`."""
         share = float(Fraction(usage.cost_usd) / Fraction(total.cost_usd)) if total.cost_usd else None
         sums = {sum_of: getattr(usage, sum_of) for sum_of in cls.__slots__ if sum_of not in ("name", "share")}
         return cls(name=name, share=share, **sums)

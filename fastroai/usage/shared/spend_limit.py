@@ -173,8 +173,8 @@ class SpendLimit:
     async def amount_for(self, key: str, tenant: str | None = None) -> Decimal:
         """Return the limit of the account with this key, in US dollars.
 
-        If `usd` is a function, it gets the key and the tenant, and what it returns for them holds for a
-        second.
+        If `usd` is a function, sync or async, it gets the key and the tenant, and what it returns for them
+        holds for a second.
 
         Raises:
             ConfigurationError: the function `usd` failed, or did not return a positive amount.

@@ -160,26 +160,27 @@ class SpendStore(Protocol):
 
     Every operation is atomic in the store and may be called from any event loop and thread. It can be
     repeated: if the answer was lost, the same call has its effect once. An operation that is cancelled after
-    it has begun still takes effect, before the next one does: settle a claim that it may have reserved. An
-    operation that found the store unavailable may have taken effect, or may later; its reservation ends with
-    its lease.
+    it has begun still takes effect, before any later one of the same object for the account: settle a claim
+    that it may have reserved. An operation that found the store unavailable may have taken effect, or may
+    later; its reservation ends with its lease.
 
     Amounts are exact to 18 decimals of a dollar; beyond these, reservations are rounded up, costs half to
     even, and limits down.
 
-    Windows are those of the calendar in UTC, by the store's own clock. Spending counts in the window that the
-    clock shows. If the clock is set back into a window that the store still knows, the window counts again,
-    together with all later ones. If it is set back further, the window that was left continues until the
-    clock reaches the end of the one that it shows. A store knows the windows of an account that ended less
-    than `SpendClaim.keep` ago, and the latest four while the account is known. It forgets an account when
-    the last window ended longer ago than that, and nobody has used the account for a day.
+    Windows are those of the calendar in UTC, by the store's own clock. A claim counts in the window that the
+    clock shows when it is reserved, and so does its cost, however late it is settled. If the clock is set
+    back into a window that the store still knows, the window counts again, together with all later ones. If
+    it is set back further, the window that was left continues to the end of the one that the clock shows. A
+    store knows the windows of an account that ended less than `SpendClaim.keep` ago, and the latest four
+    while the account is known. It forgets an account when the last window ended longer ago than that, and
+    nobody has used the account for a day.
 
     A limit that was set by hand applies in its window, instead of the limits of all claims.
 
     Claims of one account are granted in the order in which they came: while one waits in line, no later one
-    overtakes it. A claim ends with its lease. If it was in line or never marked as sent, it is
-    dropped; otherwise its full amount counts as spent, until `settle` corrects it. A clock that is set back
-    does not make a lease longer.
+    overtakes it, except claims `within` another one. A claim ends with its lease. If it was in line or never
+    marked as sent, it is dropped; otherwise its full amount counts as spent, until `settle` corrects it. A
+    clock that is set back does not make a lease longer.
 
     Raises:
         SpendStoreUnavailable: from every operation, if the store cannot be reached or does not answer.

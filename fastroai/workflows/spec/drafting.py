@@ -24,7 +24,7 @@ _DEFAULT_NAME: Final = "my-pipeline"
 
 
 class PhaseDraft(BaseModel):
-    """A phase of a pipeline."""
+    """A phase of a `PipelineDraft`: it becomes a step of the spec and, with a `policy`, a gate after that."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -54,8 +54,8 @@ def draft_spec(draft: PipelineDraft) -> str:
     """Return the text of a valid spec that does the phases in order. The text is meant to be edited.
 
     Each phase is a step that gets the result of the phase before it. Its result has the fields `done` and
-    `summary`, and is accepted if `done` is true. After a phase with a `policy` comes a gate: an approval
-    leads to the next phase, and a revision back to the phase that has the gate.
+    `summary`, and is accepted if `done` is true. After a phase with a `policy` comes a gate: `approve` leads
+    to the next phase, `revise` back to the phase before the gate, and `kill` ends the flow.
 
     Raises:
         MissingExtraError: PyYAML is not installed (the extra `workflows`).
