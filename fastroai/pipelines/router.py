@@ -343,11 +343,13 @@ class BasePipeline(
     def variant_in(self, trace: RunTrace) -> str | None:
         """Return the name that `route` chose first in a recorded run; `None` if it has not chosen yet.
 
-        A fallback that ran later does not change the name. If this router ran as a variant of another
-        router, its choice is not found, and this returns `None`.
+        A fallback that ran later does not change the name. The run may be one of a pipeline, graph or router
+        that has this router inside.
         """
-        chosen = (fact for fact in trace.entries if isinstance(fact, OnceDone))
-        return next((str(fact.result) for fact in chosen if fact.name == _route(self.name)), None)
+        done = (fact for fact in trace.entries if isinstance(fact, OnceDone))
+        chosen = (fact for fact in done if fact.name.startswith(_route("")))
+        labels = (_route(self.name), f"]/{self.name}")  # as the outermost router, and inside of another
+        return next((str(fact.result) for fact in chosen if fact.name.endswith(labels)), None)
 
     def replay(self, trace: RunTrace) -> Divergence | None:
         """Repeat the decisions of a run on its recorded outcomes, and return the first difference, if any.

@@ -605,6 +605,19 @@ async def test_the_route_is_in_the_trace_and_in_the_spans() -> None:
     assert [span.attributes["fastroai.router.route"] for span in spans] == ["first", "second"]
 
 
+async def test_the_choice_of_a_router_is_found_in_runs_that_have_it_inside() -> None:
+    inner, outer, never = Changes("b", "b"), router(), Changes("a")
+    inner.name, never.name = "inner", "never"
+    inner.register_pipeline("a", answering("a"))
+    inner.register_pipeline("b", failing(ValueError("x")), fallback="a")
+    outer.register_pipeline("inner", inner)
+    pipeline = Pipeline[Any, Any]("p", {"routed": outer.as_step()})
+    for run in (outer, pipeline):
+        trace = (await run.execute({"to": "inner"})).trace
+        chosen = [one.variant_in(trace) for one in (outer, inner, never)]
+        assert chosen == ["inner", "b", None], "a fallback does not change the choice"
+
+
 async def test_an_error_of_a_router_has_the_trace_and_the_id_of_its_run() -> None:
     @step(on_error="continue")
     async def fails(ctx: StepContext) -> None:
