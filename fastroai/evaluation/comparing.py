@@ -15,6 +15,7 @@ from fastroai.evaluation.comparison import Comparison
 from fastroai.evaluation.evaluating import Evaluated, EvaluatorRows, ToEvaluate
 from fastroai.evaluation.results import CaseResult, VariantResult
 from fastroai.evaluation.tasks import Variant, inputs_for, target_of
+from fastroai.places import quoted
 from fastroai.rows.options import RowOptions
 from fastroai.rows.run import RowRun
 from fastroai.rows.table import RowTable
@@ -178,7 +179,9 @@ class Runs:
         options = replace(
             self.options, inputs=lambda one: {"one": one}, key=lambda one: one.result.name, on_changed="ask"
         )
-        request: RunRequest[Any] = RunRequest(run_id=f"{self.run_id}-{variant}-{evaluator}")
+        # Differs from the ids for all variants and other evaluators, whatever their names are.
+        run_id = f"{self.run_id}/{quoted(evaluator)}/{variant}"
+        request: RunRequest[Any] = RunRequest(run_id=run_id)
         return await RowRun(EvaluatorRows(evaluator), rows, options, request, self.store).table()
 
 

@@ -191,6 +191,24 @@ class TestEvaluators:
         await compare(variant, CASES, [polite], **how)
         assert len(server.ledger.entries) == 60  # other code evaluates anew, and the task is not asked
 
+    async def test_their_runs_are_apart_from_those_of_variants_whatever_the_names(self) -> None:
+        def billing(inputs: object) -> str:
+            return "billing"
+
+        def other(inputs: object) -> str:
+            return "other"
+
+        def right(ctx: EvaluatorContext[str, str]) -> bool:
+            return ctx.output == "billing"
+
+        variants = {"small": billing, "small-right": other, "right/small": other, "small/right": other}
+        store = MemoryRunStore()
+        for _ in range(2):
+            comparison = await compare(variants, CASES, [right], store=store, run_id="r")
+            assert not comparison.problems
+            quality = [one and one.value for one in comparison.quality().values()]
+            assert quality == [1.0, 0.0, 0.0, 0.0]
+
     async def test_one_that_fails_is_told_with_the_case_and_the_others_count(self, variants: Any) -> None:
         def fails(ctx: EvaluatorContext) -> bool:
             if ctx.name == "ticket 3":
