@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from fastroai.errors import ConfigurationError, RunningLoopError
-from fastroai.runtime.concurrency.wakeup import running_loop
+from fastroai.runtime.concurrency.wakeup import blocked_loop
 
 T = TypeVar("T")
 
@@ -29,16 +29,17 @@ def run(awaitable: Awaitable[T]) -> T:
 
     Raises:
         ConfigurationError: the argument cannot be awaited, such as the function itself.
-        RunningLoopError: this thread already runs an event loop, as in a notebook: use `await` there.
+        RunningLoopError: this thread already runs an event loop, as in a notebook: use `await` there. On the
+            loop of trio, the error names the way that works.
     """
     if not isinstance(awaitable, Awaitable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError("run", awaitable, "a call, such as run(triage(text))")
-    if running_loop() is not None:
+    if (loop_here := blocked_loop()) is not None:
         if isinstance(awaitable, asyncio.Future):
             awaitable.cancel()
         elif (close := getattr(awaitable, "close", None)) is not None:
             close()
-        raise RunningLoopError("run", getattr(awaitable, "__name__", "the flow"))
+        raise RunningLoopError("run", getattr(awaitable, "__name__", "the flow"), loop_here)
     loop = asyncio.new_event_loop()
     threads = ThreadPoolExecutor(thread_name_prefix="fastroai-run")
     loop.set_default_executor(threads)

@@ -12,6 +12,7 @@ from pydantic_ai.models.test import TestModel
 
 from fastroai import Budget, FastroAgent, Graph, Pipeline, StepContext, budget_scope, step
 from fastroai.errors import NoRunningLoopError, RunningLoopError
+from fastroai.functions import run
 
 
 @step
@@ -68,7 +69,11 @@ def test_driven_by_hand_in_a_thread_everything_says_that_it_needs_a_loop(what: s
 
 @pytest.mark.parametrize(
     ("called", "call"),
-    [("agent.run_sync", lambda: agent.run_sync("hi")), ("pipeline.execute_sync", pipeline.execute_sync)],
+    [
+        ("agent.run_sync", lambda: agent.run_sync("hi")),
+        ("pipeline.execute_sync", pipeline.execute_sync),
+        ("run", lambda: run(agent.run("hi"))),
+    ],
 )
 def test_a_sync_method_refuses_to_block_the_loop_of_trio_and_names_the_way_that_works(
     called: str, call: Callable[[], Any]
