@@ -66,6 +66,7 @@ in the code, so they are not opaque. Also opaque are values of unknown content, 
 model; what a custom serializer makes of a value with opaque parts; and, in a union, each place at which one
 of its classes has an opaque part.
 """
+opaque.__doc__ = "A value that is never in an instruction to a model, as in `text: opaque[str]`."
 
 
 @dataclass(frozen=True, slots=True)

@@ -243,8 +243,9 @@ def blocking(
 
     around = method.__qualname__.removesuffix(method.__name__)
     twin.__name__, twin.__qualname__ = f"{name}_sync", f"{around}{name}_sync"
+    callers = "steps that are not `async`" if home is loop_of_run else "scripts and worker threads"
     twin.__doc__ = (
-        f"`{name}` for scripts and worker threads. On a running event loop it raises `RunningLoopError`; "
+        f"`{name}` for {callers}. On a running event loop it raises `RunningLoopError`; "
         f"await `{name}` there.\n\n{inspect.getdoc(method)}"
     )
     return twin

@@ -194,6 +194,10 @@ def test_pydantic_and_json_schema_see_the_type_itself(annotation: Any, value: An
     assert "opaque" not in json.dumps(adapter.json_schema())
 
 
+def test_help_says_what_it_is() -> None:
+    assert (opaque.__doc__ or "").startswith("A value that is never in an instruction to a model")
+
+
 def upper(value: Any) -> str:
     return str(value).upper()
 

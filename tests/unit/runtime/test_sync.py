@@ -414,7 +414,9 @@ def test_sync_methods_have_the_parameters_and_defaults_of_the_async_ones(kind: t
     for twin in twins:
         name = twin.removesuffix("_sync")
         assert parameters(twin) == parameters(name)
-        assert (inspect.getdoc(getattr(kind, twin)) or "").startswith(f"`{name}` for ")
+        is_for_steps = kind is StepContext
+        callers = "steps that are not `async`" if is_for_steps else "scripts and worker threads"
+        assert (inspect.getdoc(getattr(kind, twin)) or "").startswith(f"`{name}` for {callers}.")
 
 
 def test_an_interrupt_while_a_call_is_handed_over_ends_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
