@@ -28,7 +28,13 @@ def output_inside(result: PipelineResult[OutputT], context: StepContext[Any]) ->
             f"{result.run_id!r} ({result.reason}), and only a stored run can wait for it"
         )
         raise ConfigurationError("store", None, expected)
-    if result.output_step not in result.step_outputs:
+    check_output(result)
+    return result.output  # type: ignore[return-value]  # OutputT may itself include None
+
+
+def check_output(result: PipelineResult[Any]) -> None:
+    """Raise `StepExecutionError` if the output step did not run, because of a failure inside."""
+    is_over = not result.stopped_early and result.status != "paused"
+    if is_over and result.output_step not in result.step_outputs:
         step_id, error = next(iter(result.errors.items()))
         raise StepExecutionError(step_id, error) from error
-    return result.output  # type: ignore[return-value]  # OutputT may itself include None

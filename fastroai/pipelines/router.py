@@ -24,7 +24,7 @@ from fastroai.errors import (
 )
 from fastroai.pipelines.estimate import in_turn, one_of
 from fastroai.pipelines.fallbacks import FallbackOn, FallbackRule
-from fastroai.pipelines.nesting import output_inside
+from fastroai.pipelines.nesting import check_output, output_inside
 from fastroai.pipelines.pipeline import Pipeline
 from fastroai.pipelines.replay import Orchestration
 from fastroai.pipelines.result import OutputT, PipelineResult
@@ -283,9 +283,11 @@ class BasePipeline(
                 await stack.enter_async_context(span)
             if isinstance(pipeline, BasePipeline):
                 return await pipeline.run_variant(inputs, context, f"{label}[{name}]/")
-            return await pipeline._begin(
+            result = await pipeline._begin(
                 RunRequest(inputs, context.deps, context=context.shared, is_step=True)
             )
+            check_output(result)
+            return result
 
     @estimating
     async def estimate(

@@ -236,6 +236,18 @@ async def test_a_fallback_that_is_not_registered_is_found_before_anything_runs()
     assert caught.value.usage.request_count == 0
 
 
+@pytest.mark.parametrize("is_step", [False, True])
+async def test_a_variant_without_an_output_falls_back(is_step: bool) -> None:
+    @step(on_error="continue")
+    async def fails(ctx: StepContext) -> None:
+        raise ValueError("no output")
+
+    inner = with_fallbacks(a=(Pipeline[Any, Any]("a", {"fails": fails}), "b"), b=(answering("b"), None))
+    made: Any = Pipeline[Any, Any]("outer", {"r": inner.as_step()}) if is_step else inner
+    result = await made.execute({"to": "a"})
+    assert (result.output, result.routes, result.quality) == ("b", ("a", "b"), "clean")
+
+
 @in_virtual_time
 async def test_a_variant_that_took_too_long_falls_back() -> None:
     @step
