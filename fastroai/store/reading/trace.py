@@ -282,8 +282,9 @@ class RunTrace:
     def events_for(self, step: str) -> tuple[facts.Fact, ...]:
         """Return the entries about a step, and about everything nested in it, in order.
 
-        `step` is a place, as in `write`, `write@2` or `write@1/inner/check`, or the id of a step; an id that
-        the outermost pipeline does not have is searched in nested ones.
+        `step` is a place, as in `write`, `write@2` or `write@1/inner/check`; or one without attempts, which
+        means all of them, as in `write/inner/check`; or the id of a step. An id that the outermost pipeline
+        does not have is searched in nested ones.
 
         Raises:
             ConfigurationError: there is no such step.
@@ -298,8 +299,9 @@ class RunTrace:
     def _places_of(self, step: str, places: set[str]) -> set[str]:
         known = {summary.place for summary in self.steps} | places
         for place in (step, quoted(step)):
-            if any(is_in(one, place) for one in known):
-                return {place}
+            attempts = {one for one in known if without_attempts(one) == place}
+            if attempts or any(is_in(one, place) for one in known):
+                return {place, *attempts}
         nested = {place for place in known if step_name(place) == step}
         if not nested:
             names = sorted(known | {step_name(place) for place in known})

@@ -268,6 +268,7 @@ def test_the_events_of_a_step_are_those_of_what_is_nested_in_it_too() -> None:
 def test_the_events_of_a_place_are_those_there() -> None:
     trace = support_desk().trace
     assert trace.events_for("write@1/inner/check") == trace.events_for("check")
+    assert trace.events_for("write/inner/check") == trace.events_for("check"), "in all attempts at write"
     assert [type(entry) for entry in trace.events_for("check")] == [StepStarted, StepFinished]
     assert trace.events_for("publish")[0].kind == "step_skipped"
 
