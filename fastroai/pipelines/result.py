@@ -30,10 +30,15 @@ OutputT = TypeVar("OutputT", default=Any, covariant=True)
 class PipelineUsage(RunUsage):
     """The usage of a whole run, and of each of its steps."""
 
-    def __init__(self, scope: Scope, units: BegunUnits) -> None:
-        """Take the scope of a run that has ended, and its steps."""
+    def __init__(self, scope: Scope, units: BegunUnits, origin: float, since: float | None = None) -> None:
+        """Take the scope of a run that has ended, and its steps.
+
+        `origin` is the time from which the steps count theirs, and `since` the start of the run, if that
+        differs.
+        """
         super().__init__(scope)
-        self._units = units
+        self._units, self._origin = units, origin
+        self._before_ms = 0.0 if since is None else (origin - since) * 1000
 
     def __getstate__(self) -> dict[str, object]:
         """Plain data for pickling and copying: the steps' usage and times instead of their live scopes."""
@@ -48,9 +53,9 @@ class PipelineUsage(RunUsage):
             "processing_time_ms": self.processing_time_ms + other.processing_time_ms,
         }
 
-    def within(self, scope: Scope) -> PipelineUsage:
-        """Return the usage of the same steps, with the totals of a scope around the run."""
-        return PipelineUsage(scope, self._units)
+    def within(self, scope: Scope, since: float) -> PipelineUsage:
+        """Return the usage of the same steps, with the totals of a run around theirs, and since its start."""
+        return PipelineUsage(scope, self._units, self._origin, since)
 
     def model_dump(self) -> dict[str, object]:
         """Return `total`, `cost_complete`, `by_model`, `by_variant` and `steps`, as objects.
@@ -68,7 +73,7 @@ class PipelineUsage(RunUsage):
     def timings(self) -> Mapping[str, StepTiming]:
         """When each step ran, by step id. Empty in a sum of runs, because they have no common start."""
         return {
-            step_id: StepTiming(unit.started_ms, unit.finished_ms)
+            step_id: StepTiming(self._before_ms + unit.started_ms, self._before_ms + unit.finished_ms)
             for (step_id, _), unit in self._units.items()
             if unit.is_over
         }
@@ -183,9 +188,10 @@ class PipelineResult(RunResult, Generic[OutputT]):
         """Whether no step failed."""
         return not self.errors
 
-    def within(self, scope: Scope) -> PipelineResult[OutputT]:
-        """Return the same result, with the usage and routes of a scope around the run, such as a router's."""
-        return replace(self, usage=self.usage.within(scope), run_id=scope.run_id, routes=routes_of(scope))
+    def within(self, scope: Scope, since: float) -> PipelineResult[OutputT]:
+        """Return the same result as that of a router around the run, which has begun at `since`."""
+        usage = self.usage.within(scope, since)
+        return replace(self, usage=usage, run_id=scope.run_id, routes=routes_of(scope))
 
 
 def routes_of(scope: Scope) -> tuple[str, ...]:

@@ -238,13 +238,11 @@ class BasePipeline(
             switch = _switch(label, name)
             if fallback is None or not is_on_record(scope_of(context), place, switch):
                 try:
-                    result = await self._run_one(scope, name, inputs, context, label)
+                    return await self._run_one(scope, name, inputs, context, label)
                 except Exception as error:
                     if fallback is None or fallback in tried or not self._fallback_on(scope, error):
                         raise
                     logger.warning("router %r: %r failed, trying %r: %s", self.name, name, fallback, error)
-                else:
-                    return result.within(scope)
             else:
                 await self._pass_over(scope, name, context, label)
             name = await context.once(switch, partial(_same, fallback), returns=str)
@@ -510,7 +508,8 @@ class _Front(Pipeline[DepsT, InputT, OutputT]):
             if error.step_id != ROUTING:
                 raise
             raise failure_inside(error) from error.original_error.__cause__
-        return run.result() if routing.result is None else routing.result.within(run.scope)
+        result = routing.result
+        return run.result() if result is None else result.within(run.scope, run.runner.origin)
 
     def keeper(self, store: RunStore) -> RunKeeper:
         """Return the keeper that puts runs of the router on record."""

@@ -98,7 +98,7 @@ class PipelineRun:
             output=output,
             output_step=plan.output_step,
             step_outputs=outputs,
-            usage=PipelineUsage(scope, units),
+            usage=PipelineUsage(scope, units, runner.origin),
             status=finish.status,
             reason=finish.reason,
             reason_code=finish.reason_code,

@@ -31,6 +31,7 @@ from fastroai.runtime.facts import (
     PauseRequested,
     QuestionAsked,
     RunFinished,
+    RunResumed,
     StepCancelled,
     StepFailed,
     StepFinished,
@@ -45,6 +46,7 @@ from fastroai.runtime.scope import make_current
 from fastroai.steps.durability import failure_of, restore_spending
 from fastroai.store.record.log import Log
 from fastroai.store.record.packed import MOST_UNPACKED
+from fastroai.store.record.runs import DurableRun
 from fastroai.tracing import NoOpTracer, Tracer
 
 _NO_TRACER: Final = NoOpTracer()
@@ -97,7 +99,18 @@ class Runner:
         self._finished: asyncio.Future[None] = self._loop.create_future()
         self._is_over = False
         self._began = began
-        self._origin = self._began - (0.0 if log.run is None else log.run.elapsed)
+        elapsed = 0.0 if log.run is None else log.run.elapsed
+        self._before = 0.0 if log.run is None else self._seconds_before(log.run, elapsed)
+        self.origin = began - (elapsed - self._before)
+        """Start of the run, perhaps in an earlier process, as a value of `perf_counter`."""
+
+    def _seconds_before(self, run: DurableRun, elapsed: float) -> float:
+        """Return the seconds from the start of the outermost run, kept by a store, to that of this one."""
+        if not self._part.place:
+            return 0.0
+        history = run.recorded.history(self._part.place)
+        first = next((entry for _, entry in history if not isinstance(entry, RunResumed)), None)
+        return elapsed if first is None else max(0.0, first.timestamp - run.recorded.opened.timestamp)
 
     # --- the run ---
 
@@ -305,7 +318,7 @@ class Runner:
         """Begin a unit, which has no scope yet."""
         step_id, visit, units = started.step_id, started.visit, self.units
         around = self.scope if self._scope_around is None else self._scope_around(step_id)
-        begun = BegunUnit(step_id, visit, around, (perf_counter() - self._origin) * 1000)
+        begun = BegunUnit(step_id, visit, around, (perf_counter() - self.origin) * 1000)
         units.open[step_id, visit] = begun
         if len(units.open) > units.pack_above:
             units.pack()
@@ -345,7 +358,7 @@ class Runner:
                 restore_spending(begun.scope)
             else:
                 run.recorded.come_again(("call", place))
-            finished_ms = max(0.0, past.ended_at - run.recorded.opened.timestamp) * 1000
+            finished_ms = max(0.0, past.ended_at - run.recorded.opened.timestamp - self._before) * 1000
             begun.started_ms = max(0.0, finished_ms - past.duration_ms)
             begun.duration_ms = finished_ms - begun.started_ms
 
@@ -397,7 +410,7 @@ class Runner:
         return finished, stored
 
     def _end(self, begun: BegunUnit) -> None:
-        begun.duration_ms = (perf_counter() - self._origin) * 1000 - begun.started_ms
+        begun.duration_ms = (perf_counter() - self.origin) * 1000 - begun.started_ms
         begun.is_over = True
         if (scope := begun.opened) is not None:
             begun.attempt, begun.degraded = scope.attempt, scope.degraded

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from time import perf_counter
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from support.agents import paid_agent
 from support.patience import PATIENCE
 from support.steps import failure_of, run_alone
 
+from fastroai import Graph
 from fastroai.errors import StepExecutionError
 from fastroai.pipelines import (
     BasePipeline,
@@ -19,6 +21,7 @@ from fastroai.pipelines import (
     StepContext,
     step,
 )
+from fastroai.store import MemoryRunStore
 
 
 @step
@@ -189,6 +192,26 @@ def test_nested_steps_can_be_told_apart() -> None:
 
 
 # --- agents ---
+
+
+@pytest.mark.parametrize("store", [None, MemoryRunStore()], ids=["no store", "a store"])
+async def test_times_of_a_run_in_the_code_of_a_step_are_since_its_own_start(
+    store: MemoryRunStore | None,
+) -> None:
+    @step
+    async def quick(ctx: StepContext) -> None: ...
+
+    inner = Pipeline[Any, Any]("p", {"quick": quick}), Graph[Any, Any]("g", nodes={"quick": quick})
+
+    @step
+    async def runs(ctx: StepContext) -> None:
+        await asyncio.sleep(0.1)
+        for one in inner:
+            began = perf_counter()
+            usage = (await one.execute()).usage
+            assert usage.processing_time_ms <= (perf_counter() - began) * 1000
+
+    await Pipeline[Any, Any]("outer", {"runs": runs}).execute(store=store)
 
 
 async def test_an_agent_is_a_step_with_a_prompt() -> None:

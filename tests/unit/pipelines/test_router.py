@@ -607,6 +607,19 @@ async def test_a_run_inside_a_variant_has_no_routes_of_its_own() -> None:
     assert inside[0].routes == ()
 
 
+@pytest.mark.parametrize("store", [None, MemoryRunStore()], ids=["no store", "a store"])
+async def test_times_are_since_the_start_of_the_router(store: MemoryRunStore | None) -> None:
+    class Slow(Chooses):
+        async def route(self, inputs: Mapping[str, Any], deps: Any) -> str:
+            await asyncio.sleep(0.1)
+            return "a"
+
+    made = Slow()
+    made.register_pipeline("a", answering("a"))
+    result = await made.execute(store=store)
+    assert 90 < result.timings["answers"].started_ms < result.usage.processing_time_ms
+
+
 async def test_the_route_is_in_the_trace_and_in_the_spans() -> None:
     tracer = RecordingTracer()
     made = with_fallbacks(first=(failing(ValueError("x")), "second"), second=(answering("second"), None))
