@@ -162,14 +162,15 @@ class PipelineResult(RunResult, Generic[OutputT]):
     """The plan of the pipeline, for `critical_path`."""
     routes: tuple[str, ...] = ()
     """The variants that routers in the run tried, in order, by the names under which they are registered: of
-    the router that runs, or of routers that are steps."""
+    the router that runs, or of routers that are steps. Those that only an earlier process has tried are known
+    if they have sent a request, each name once; `BasePipeline.variant_in` reads a choice from the trace."""
 
     @property
     def route(self) -> str | None:
         """The last of `routes`; `None` if there is none.
 
-        For a router, it names the pipeline that returned the result. If that pipeline has routers as steps,
-        it is the last choice of these instead.
+        For a router, it names the pipeline that returned the result, also if that is one of a router in the
+        router. If that pipeline has routers as steps, it is the last choice of these instead.
         """
         return self.routes[-1] if self.routes else None
 
