@@ -13,7 +13,7 @@ from typing import Any, Final, cast, overload
 from pydantic import JsonValue, TypeAdapter
 from typing_extensions import TypeVar, Unpack
 
-from fastroai.distributed.client import Client, as_json, check_name, check_priority
+from fastroai.distributed.client import Client, as_json, check_name, check_partition, check_priority
 from fastroai.distributed.engine import QueueOptions, Schedule, check_schedule
 from fastroai.distributed.handle import RunHandle
 from fastroai.distributed.options import DEFAULT, MapOptions, PlaceOptions, StartOptions
@@ -186,15 +186,17 @@ class Distributed(Client):
             cron_timezone: The time zone of the schedule, such as `Europe/Berlin`; by default UTC.
             automatic_backfill: Whether a worker, when it starts, also starts the runs of times at which
                 there was no worker.
-            queue: As in `start`.
+            queue: As in `start`. `register_queue` it first; a queue that only other processes declare is
+                checked each time that the schedule fires.
             priority: As in `start`.
             partition: As in `start`.
             tags: As in `start`.
             tenant: As in `start`.
 
         Raises:
-            ConfigurationError: it would never fire; the pipeline is not registered; there is another schedule
-                of this name; or an option is invalid.
+            ConfigurationError: it would never fire; the pipeline is not registered; the queue has partitions
+                and none is given, or the other way round; there is another schedule of this name; or an
+                option is invalid.
             ContractViolation: the inputs are not what the pipeline accepts.
         """
         door = self._doors.get(known := pipeline if isinstance(pipeline, str) else pipeline.name)
@@ -207,6 +209,9 @@ class Distributed(Client):
         check_run_id(_scheduled_id(name, datetime.now(UTC)))
         check_schedule(schedule, cron_timezone)
         check_priority(options.get("priority"))
+        queue = options.get("queue", DEFAULT)
+        if declared := self._declared_here(queue):
+            check_partition(queue, options.get("partition"), has_partitions=declared.has_partitions)
         door.door.checked_inputs(dict(inputs or {}))
         labels_of(options.get("tags", ()), options.get("tenant"))
         says = Scheduled(name, known, as_json(inputs), as_json(options))
@@ -294,10 +299,12 @@ class Distributed(Client):
         return await self._map(registered.keeper(self.store), registered.door.target, rows, **options)
 
     async def _has_partitions(self, queue: str) -> bool:
-        declared = self._declared.get(queue)
-        if declared is None and queue != DEFAULT:
-            return await super()._has_partitions(queue)
-        return declared is not None and declared.has_partitions
+        declared = self._declared_here(queue)
+        return await super()._has_partitions(queue) if declared is None else declared.has_partitions
+
+    def _declared_here(self, queue: str) -> QueueOptions | None:
+        """Return the options of a queue of `register_queue`, or of the default one."""
+        return self._declared.get(queue, QueueOptions() if queue == DEFAULT else None)
 
     def worker(
         self,

@@ -361,7 +361,7 @@ class Client:
         if limits is not None and limits.spend_limits:
             expected = "a Budget; a SpendLimit is code, so it is in the config of the pipeline"
             raise ConfigurationError("budget", budget, expected)
-        await self._check_partition(queue, partition)
+        check_partition(queue, partition, has_partitions=await self._has_partitions(queue))
         seconds = in_seconds(delay)
         starts_at = await store_time(self.store) + timedelta(seconds=seconds) if seconds else None
         routing = Routing(
@@ -394,13 +394,13 @@ class Client:
             self._queues[queue] = steady_seconds(), has_partitions
         return has_partitions
 
-    async def _check_partition(self, queue: str, partition: str | None) -> None:
-        """Refuse what the engine would accept, and never run. Raises `ConfigurationError`."""
-        has_partitions = await self._has_partitions(queue)
-        if has_partitions and not partition:
-            raise ConfigurationError("partition", partition, f"a partition, which queue {queue!r} needs")
-        if partition is not None and not has_partitions:
-            raise ConfigurationError("partition", partition, f"no value: queue {queue!r} has no partitions")
+
+def check_partition(queue: str, partition: str | None, *, has_partitions: bool) -> None:
+    """Refuse what the engine would accept, and never run. Raises `ConfigurationError`."""
+    if has_partitions and not partition:
+        raise ConfigurationError("partition", partition, f"a partition, which queue {queue!r} needs")
+    if partition is not None and not has_partitions:
+        raise ConfigurationError("partition", partition, f"no value: queue {queue!r} has no partitions")
 
 
 def check_name(name: str) -> None:

@@ -20,7 +20,7 @@ from pydantic_ai.models.test import TestModel
 from support.carried import Notes, Workers, application
 
 from fastroai import Pipeline, StepContext, step
-from fastroai.distributed import Client, Distributed, worker
+from fastroai.distributed import Client, Distributed, QueueOptions, worker
 from fastroai.distributed.engine import FIRING, places_of
 from fastroai.distributed.roster import read_roster, sign_on
 from fastroai.errors import ConfigurationError, ContractViolation, RunNotFound, RunStoreUnavailable
@@ -89,6 +89,9 @@ async def test_a_schedule_that_cannot_do_what_it_says_is_refused(app: Distribute
     refused("a registered name: 'work'", "n", "wrok", "0 3 * * *", {"number": 1})
     refused("a whole number from 1", "n", "work", "0 3 * * *", {"number": 1}, priority=0)
     refused("run_id=", "n" * 300, "work", "0 3 * * *", {"number": 1})
+    app.register_queue("tenants", QueueOptions(partition_concurrency=1))
+    refused("which queue 'tenants' needs", "n", "work", "0 3 * * *", {"number": 1}, queue="tenants")
+    refused("queue 'default' has no part", "n", "work", "0 3 * * *", {"number": 1}, partition="acme")
     with pytest.raises(ContractViolation):
         app.schedule("n", "work", "0 3 * * *", {"number": "four"})
     app.schedule("n", "work", "0 3 * * *", {"number": 1}, cron_timezone="Europe/Berlin")
