@@ -114,10 +114,10 @@ class Inbox:
         Args:
             query: The runs whose questions are wanted, and their order; by default all, newest first.
             limit: Most questions of the page.
-            after: `Page.next` of the page before.
+            after: `Page.next` of the page before, as in `RunHistory.page`.
 
         Raises:
-            ConfigurationError: `limit` is not from 1 to 1,000, or `after` is not from a page of such a query.
+            ConfigurationError: `limit` is not from 1 to 1,000, or `after` is not from a page in this order.
             RunStoreUnavailable: the store could not be read.
         """
         check_page(limit)

@@ -127,7 +127,7 @@ async def page_of_questions(
     if after is not None:
         cursor = Cursor.of(query, after)
         place = cursor.place
-        found += await _left_of(store, cursor, codec)
+        found += await _left_of(store, query, cursor, codec)
     async for run, asked in _asking(store, query, codec, after=place, at_once=limit + 1):
         found += [(Cursor(run, position), question) for position, question in asked]
         if len(found) > limit:
@@ -140,11 +140,13 @@ async def page_of_questions(
 
 
 async def _left_of(
-    store: RunStore, cursor: Cursor, codec: PayloadCodec | None
+    store: RunStore, query: RunQuery, cursor: Cursor, codec: PayloadCodec | None
 ) -> list[tuple[Cursor, Question]]:
-    """Return the questions of a run that come after one of them."""
+    """Return the questions of a run that come after one of them, if the run matches."""
     try:
         held = await read_header(store, cursor.place.run_id)
+        if not query.matches(held.header):  # a cursor may come from a client, and name any run
+            return []
         asked = await _asked_by(store, held, codec)
     except (RunNotFound, *UNREADABLE):
         return []

@@ -167,6 +167,8 @@ async def test_a_visitor_sees_and_does_no_more_than_the_app_says(store: MemoryRu
             page = (await browser.get(path)).text
             assert "globex" not in page
             assert "of-None" not in page
+        after = {"after": "started down 0 0 of-globex"}
+        assert other.id not in (await browser.get("/people", params=after)).text
         assert "of-acme" in (await browser.get("/runs")).text
         assert "of-acme" not in (await browser.get("/runs", params={"tenant": "globex"})).text
         for path in ("/runs/of-globex", "/runs/of-None", f"/people/{other.id}"):

@@ -231,10 +231,11 @@ class RunHistory:
             limit: Most runs of the page.
             after: `Page.next` of the page before. Runs that were added or changed since then are shown at
                 their new position, if that comes later; deleted runs are not shown. A run that stays in its
-                position is never shown twice.
+                position is never shown twice. A query with other filters but in the same order begins at the
+                same position: it leaves out what comes before.
 
         Raises:
-            ConfigurationError: `limit` is not from 1 to 1,000, or `after` is not from a page of such a query.
+            ConfigurationError: `limit` is not from 1 to 1,000, or `after` is not from a page in this order.
             RunStoreUnavailable: the store could not be read.
         """
         check_page(limit)

@@ -13,6 +13,7 @@ from fastroai.errors import ConfigurationError
 from fastroai.runtime.facts import RunStatus
 from fastroai.runtime.options import check_count
 from fastroai.store.record.entries import RunHeader, RunState
+from fastroai.store.record.headers import check_run_id
 
 ItemT_co = TypeVar("ItemT_co", covariant=True)
 
@@ -180,8 +181,11 @@ class Cursor:
         way = "up" if query.ascending else "down"
         try:
             sort, found, order, item, run_id = str(text).split(" ", 4)
-            if (sort, found) == (query.sort, way):
-                return cls(Place(int(order), run_id), int(item))
+            cursor = cls(Place(int(order), run_id), int(item))
+            check_run_id(run_id)
+            # A cursor may come from a client, and a column of a database holds 64 bits.
+            if (sort, found) == (query.sort, way) and cursor.place.order.bit_length() < 64:
+                return cursor
         except ValueError:
             pass
         raise ConfigurationError("after", text, "Page.next of a page of the same query")

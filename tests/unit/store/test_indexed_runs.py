@@ -271,10 +271,12 @@ async def test_a_page_of_a_store_with_entries_reads_no_more_headers_than_it_give
         ({"after": 7}, "after="),
         ({"after": "cost down 1 0 r1"}, "Page.next"),
         ({"after": "started up 1 0 r1"}, "Page.next"),
+        ({"after": f"started down {2**63} 0 r1"}, "Page.next"),
+        ({"after": "started down 1 0 r\0"}, "Page.next"),
     ],
 )
-async def test_a_page_that_is_none_is_refused(options: Any, told: str) -> None:
-    for pages in (RunHistory(MemoryRunStore()), Inbox(MemoryRunStore())):
+async def test_a_page_that_is_none_is_refused(store: Any, options: Any, told: str) -> None:
+    for pages in (RunHistory(store), Inbox(store)):
         with pytest.raises(ConfigurationError, match=told):
             await pages.page(**options)
 
