@@ -722,7 +722,7 @@ class StepContext(Generic[DepsT_co]):
             answer_type: The type of the answer.
             options: The only answers that can be given; by default, any answer of that type.
             timeout: Seconds, from when it is first asked, after which no answer is taken. Then `wake` resumes
-                the run.
+                the run. That time is stored: another `timeout` in later code does not move it.
             on_timeout: The answer after that time; without it, `QuestionTimedOut` is raised.
             to: The people to ask: a label for inboxes.
             name: Distinguishes this question from others of the step. By default, questions are numbered,
@@ -792,6 +792,7 @@ class StepContext(Generic[DepsT_co]):
             name: The name of the message.
             value_type: The type of the message.
             timeout: Seconds, from the first wait for the message. What is sent later is not received here.
+                That time is stored: another `timeout` in later code does not move it.
             on_timeout: The value to return after that time; without it, `MessageTimedOut` is raised.
 
         Raises:

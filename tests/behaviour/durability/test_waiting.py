@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import count
 from pathlib import Path
 from time import monotonic
@@ -397,6 +398,23 @@ async def test_after_its_time_a_step_goes_on_without_the_message(store: Any) -> 
     result = await woken(desk, store)
     assert result.output == [-1, 5]
     assert "work: message 'paid' has not come in time" in result.trace.explain()
+
+
+@pytest.mark.parametrize(("first", "later"), [(LONG, None), (LONG, 2 * LONG), (None, LONG)])
+async def test_another_timeout_in_later_code_does_not_move_the_end_of_a_wait(
+    memory: Any, first: float | None, later: float | None
+) -> None:
+    async def receive(ctx: StepContext[Any], timeout: float | None) -> Any:
+        return await ctx.receive("paid", int, timeout=timeout)
+
+    async def ask(ctx: StepContext[Any], timeout: float | None) -> Any:
+        return await ctx.ask("sure?", bool, timeout=timeout)
+
+    for wait in (receive, ask):
+        before = await one(partial(wait, timeout=first)).execute(run_id=wait.__name__, store=memory)
+        after = await one(partial(wait, timeout=later)).resume(wait.__name__, store=memory)
+        assert before.waits_until == after.waits_until
+        assert (before.waits_until is None) == (first is None)
 
 
 async def test_without_a_value_for_that_case_the_step_fails_in_time(memory: Any) -> None:
