@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from functools import cache
 from typing import Any, Final
 
@@ -83,4 +84,4 @@ def api_schema() -> dict[str, Any]:
     `ProblemDetails`, and `Fact`: one of the kinds of facts that this version knows. Fields that have their
     defaults are left out of facts. What a service shows may be less: see `show` of `runs_router`.
     """
-    return dict(_schema())
+    return deepcopy(_schema())

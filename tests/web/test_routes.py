@@ -356,6 +356,7 @@ async def test_a_run_that_has_finished_cannot_be_resumed_and_the_answer_says_wha
 
 
 async def test_what_is_sent_fits_the_schema(client: httpx2.AsyncClient) -> None:
+    api_schema()["$defs"].clear()  # a caller's copy
     schema = api_schema()
     jsonschema.Draft202012Validator.check_schema(schema)
 
