@@ -38,7 +38,14 @@ from fastroai.runtime.labels import current_row
 from fastroai.runtime.retrying.failures import leaves, note_agent_call
 from fastroai.steps import BaseStep, StepContext
 from fastroai.steps.context import RunData, StepData, scope_of
-from fastroai.steps.durability import failure_facts, failure_of, restore_spending, step_place, stored_value
+from fastroai.steps.durability import (
+    failure_facts,
+    failure_of,
+    restore_spending,
+    step_place,
+    stored_value,
+    why_unread,
+)
 from fastroai.steps.execution import run_step
 from fastroai.steps.outputs import Outputs
 from fastroai.steps.shared import Shared
@@ -144,7 +151,8 @@ def _given_back(call: FunctionCall[T], ended: CallEnded, changed: tuple[str, ...
             f"the output of call {ended.place!r} is not of the type that {call.name!r} returns: {error}; "
             "declare the type that it had"
         )
-        raise RunCorrupt(run.run_id, run.recorded.position_of(ended), reason) from error
+        position = run.recorded.position_of(ended)
+        raise RunCorrupt(run.run_id, position, why_unread(error, reason)) from error
 
 
 def _failure_on_record(call: FunctionCall[Any], ended: CallEnded, run: DurableRun) -> Exception | None:

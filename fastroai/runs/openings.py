@@ -34,7 +34,7 @@ from fastroai.runtime.facts import (
 )
 from fastroai.runtime.labels import NO_LABELS, Labels
 from fastroai.steps import ConversationState
-from fastroai.steps.durability import stored_value
+from fastroai.steps.durability import stored_value, why_unread
 from fastroai.store.backends.adapter import adapt_run_store
 from fastroai.store.backends.run_memory import MemoryRunStore
 from fastroai.store.lease import DEFAULT_TERMS, LeaseTerms
@@ -465,7 +465,7 @@ class RunKeeper:
             }
         except ValueError as error:
             reason = f"the {self.kind} does not accept its inputs: {error}"
-            raise RunCorrupt(run_id, 1, reason) from error
+            raise RunCorrupt(run_id, 1, why_unread(error, reason)) from error
 
 
 def _labels(header: RunHeader) -> Labels:

@@ -8,7 +8,7 @@ from pathlib import Path
 from traceback import extract_tb, format_list
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
 from fastroai.calls.call import AgentCall
 from fastroai.errors import RunCorrupt, RunStoreUnavailable, error_chain
@@ -244,7 +244,8 @@ def stored_output(recorded: Memo, entry: StepFinished, declared: Any, codec: Pay
             f"the output of {entry.place!r} is not of the type that it declares: {error}; declare the type "
             "that it had, or fork the run before that step"
         )
-        raise RunCorrupt(recorded.opened.run_id, recorded.position_of(entry), reason) from error
+        position = recorded.position_of(entry)
+        raise RunCorrupt(recorded.opened.run_id, position, why_unread(error, reason)) from error
 
 
 def stored_value(stored: JsonValue, declared: Any, codec: PayloadCodec | None) -> object:
@@ -259,5 +260,10 @@ def stored_value(stored: JsonValue, declared: Any, codec: PayloadCodec | None) -
     try:
         value = unseal(stored, codec)
     except RunStoreUnavailable as error:
-        raise ValueError(f"the codec cannot decode it: {error.reason}") from error
+        raise ValueError(f"the codec cannot decode it: {error.reason}; {error.advice}") from error
     return value_from_json(value, declared)
+
+
+def why_unread(error: ValueError, misfit: str) -> str:
+    """Return why `stored_value` has failed: a `misfit` of types, unless it is the codec's fault."""
+    return misfit if isinstance(error, ValidationError) else str(error)

@@ -24,7 +24,7 @@ from fastroai.runs.decoding import OnRecord, output_on_record, value_of
 from fastroai.runs.running.machine import Changed, Outcome, Unit, unit_of
 from fastroai.runs.running.replay import Replay, divergence_of, other_run, replay_log
 from fastroai.runtime import facts
-from fastroai.steps.durability import stored_value
+from fastroai.steps.durability import stored_value, why_unread
 from fastroai.store.reading.trace import Divergence, RunTrace
 from fastroai.store.record.memo import Memo
 from fastroai.store.record.payloads import PayloadCodec
@@ -47,7 +47,8 @@ class _Reader(NamedTuple):
         try:
             return stored_value(stored, declared, self.codec)
         except ValueError as error:
-            raise self.corrupt(f"it is not of the type that is declared: {error}") from error
+            reason = f"it is not of the type that is declared: {error}"
+            raise self.corrupt(why_unread(error, reason)) from error
 
     def writes(self, node: str, output: object, written: Mapping[str, object]) -> dict[str, object]:
         """Return the values that an output writes to memory."""

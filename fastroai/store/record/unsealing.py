@@ -67,7 +67,8 @@ def unseal_log(
         try:
             unsealed.append(unseal(entry))
         except RunStoreUnavailable as error:
-            raise RunCorrupt(run_id, position, f"the codec cannot decode it: {error.reason}") from error
+            reason = f"the codec cannot decode it: {error.reason}; {error.advice}"
+            raise RunCorrupt(run_id, position, reason) from error
     return unsealed
 
 
