@@ -12,7 +12,8 @@ from pydantic import BaseModel, JsonValue
 from pydantic_core import to_json
 
 from fastroai.errors import FastroAIError, MissingExtraError, RunNotFound, StoreUnavailable
-from fastroai.runtime.facts import Fact, RunFact, StepEnds, StepFact, StepStarted
+from fastroai.graphs.machine.events import decision_name
+from fastroai.runtime.facts import Fact, RunFact, StepEnds, StepFact, StepFinished, StepStarted
 from fastroai.store import fact_to_json
 from fastroai.web.caller import Caller
 from fastroai.web.host import RunsHost
@@ -43,18 +44,42 @@ def shown_to_clients(fact: Fact) -> Mapping[str, JsonValue] | None:
 
     Questions and answers are shown, with the reviewer and the rationale. Requests, messages, tool calls,
     budgets and the definition of the pipeline are not shown, and neither are the texts of exceptions, nor why
-    a step was skipped or cancelled: they are for the people who run the service. In a workflow, the
-    `violations` of a result that was not accepted are shown.
+    a step was skipped or cancelled, why it waits, or why an edge was taken: they are for the people who run
+    the service. In a workflow, the `violations` of a result that was not accepted are shown.
     """
     if not isinstance(fact, RunFact | StepFact):
         return None
     hidden = _INTERNAL if isinstance(fact, StepStarted) else _INTERNAL | {"cause"}
-    return {name: value for name, value in fact_to_json(fact).items() if name not in hidden}
+    shown = {name: value for name, value in fact_to_json(fact).items() if name not in hidden}
+    for name in _SAY_WHY & shown.keys():
+        shown[name] = _without("why", shown[name])
+    if isinstance(fact, StepFinished) and fact.step_id.startswith(decision_name("")[:-1]):  # why a fallback
+        shown["output"] = _without("failure", shown["output"])
+    return shown
 
 
 _INTERNAL: Final = frozenset(
-    {"definition", "budgets", "failure", "reason", "agent_calls", "run_id", "format"}
+    {
+        "definition",
+        "budgets",
+        "failure",
+        "reason",
+        "agent_calls",
+        "failed_calls",
+        "value",  # that of a message
+        "value_schema",
+        "run_id",
+        "format",
+    }
 )
+_SAY_WHY: Final = frozenset({"edges", "wait", "waits"})
+
+
+def _without(hidden: str, value: JsonValue) -> JsonValue:
+    """Return an object, or a list of objects, without a field."""
+    if isinstance(value, list):
+        return [_without(hidden, one) for one in value]
+    return {name: one for name, one in value.items() if name != hidden} if isinstance(value, dict) else value
 
 
 class RunEvents:

@@ -12,13 +12,24 @@ from typing import Any
 
 import httpx2
 import pytest
+from pydantic_ai.models.function import FunctionModel
 from support.patience import PATIENCE
 from web.conftest import Build, Desk, fastapi_app, letters, serving
 
-from fastroai import FastroAgent
+from fastroai import Edge, FastroAgent, Graph, RunHistory
 from fastroai.pipelines import Pipeline, PipelineConfig, StepContext, step
-from fastroai.runtime.facts import Fact, StepCancelled, StepSkipped
-from fastroai.store import SQLiteRunStore
+from fastroai.runtime.facts import (
+    Fact,
+    FailedAgentCall,
+    RunFinished,
+    StepCancelled,
+    StepHalted,
+    StepSkipped,
+    Wait,
+    WaitEnded,
+    WaitStarted,
+)
+from fastroai.store import MemoryRunStore, SQLiteRunStore
 from fastroai.testing import ModelServer, Reply
 from fastroai.web import RunsHost, runs_router, shown_to_clients
 
@@ -262,10 +273,42 @@ async def test_routes_work_under_a_path_of_a_proxy(host: RunsHost[None], prefix:
     [
         StepSkipped(step_id="write", cause="the secret of the house"),
         StepCancelled(step_id="write", cause="the secret of the house"),
+        StepHalted("write", (Wait(what="spend_limit", id="w", why="the secret of the house"),)),
+        WaitStarted("write", Wait(what="spend_limit", id="w", why="the secret of the house")),
+        WaitEnded("write", Wait(what="message", id="w"), number=1, value="the secret of the house"),
+        RunFinished(
+            step_id="write",
+            status="failed",
+            failed_calls=(FailedAgentCall(place="write@1", call="secret#1", attempt=1),),
+        ),
     ],
 )
-def test_why_a_step_has_no_output_is_not_for_clients(fact: Fact) -> None:
+def test_what_is_for_the_people_who_run_the_service_is_not_for_clients(fact: Fact) -> None:
     shown = shown_to_clients(fact)
     assert shown is not None
     assert shown["step_id"] == "write"
     assert "secret" not in str(shown)
+
+
+async def test_why_a_model_could_not_choose_an_edge_is_not_for_clients() -> None:
+    def broken(*_: Any) -> Any:
+        raise ValueError("the secret of the house")
+
+    @step
+    async def node(ctx: StepContext) -> dict[str, str]:
+        return {"failure": "of a node", "why": "by the user"}
+
+    edges = [Edge("a", "b", "llm_decide"), Edge("a", "c", "llm_decide", fallback=True)]
+    decider = FastroAgent(FunctionModel(broken))
+    graph: Graph[Any, Any] = Graph(
+        "g", nodes={"a": node, "b": node, "c": node}, edges=edges, entry="a", decider=decider
+    )
+    store = MemoryRunStore()
+    await graph.execute(run_id="r", store=store)
+    shown = [shown_to_clients(fact) async for _, fact in RunHistory(store).follow("r")]
+    assert "secret" not in str(shown)
+    (resolved,) = [one for one in shown if one and one["kind"] == "edges_resolved"]
+    assert [(edge["target"], edge["taken"]) for edge in resolved["edges"]] == [("b", False), ("c", True)]  # type: ignore[union-attr, call-overload, index]
+    finished = {one["step_id"]: one["output"] for one in shown if one and one["kind"] == "step_finished"}
+    assert finished["c"] == {"failure": "of a node", "why": "by the user"}
+    assert finished["llm_decide(a)"] == {"target": "c", "reasoning": ""}
