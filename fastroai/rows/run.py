@@ -117,6 +117,8 @@ class RowRun(Generic[T]):
         finally:
             if file is not None:
                 file.close()
+            if runner is not None:
+                await runner.cancel_waiting()
         return table
 
     # --- beginning ---

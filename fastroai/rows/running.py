@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from contextvars import copy_context
@@ -10,7 +11,9 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, Final, Literal
 
-from fastroai.errors import BudgetExceeded, RunStoreUnavailable, RunTakenOver
+import anyio
+
+from fastroai.errors import BudgetExceeded, FastroAIError, RunStoreUnavailable, RunTakenOver
 from fastroai.human.asking import Halted, is_halt
 from fastroai.records import Usage
 from fastroai.rows.facts import RowEnded, RowGivenBack, RowStarted
@@ -33,10 +36,11 @@ from fastroai.rows.options import RowOptions
 from fastroai.rows.record import ROW, Lines, LinesInMemory, LinesInStore, RowsOnRecord, scope_key
 from fastroai.rows.source import ReadRow, Rows, RowUnusable
 from fastroai.rows.target import RowCall, RowTarget, RowWaits
+from fastroai.runs.around import LAST_WORDS
 from fastroai.runs.execution import OpenRun
 from fastroai.runtime import Retry, Scope
 from fastroai.runtime.concurrency.isolation import in_context
-from fastroai.runtime.concurrency.tasks import end_tasks
+from fastroai.runtime.concurrency.tasks import end_tasks, to_its_end
 from fastroai.runtime.concurrency.wakeup import running_loop
 from fastroai.runtime.facts import FailureFacts, PauseRequested, RunFinished, StopRequested, Wait
 from fastroai.runtime.labels import current_row
@@ -48,8 +52,11 @@ from fastroai.steps.durability import failure_facts, failure_of, restore_spendin
 from fastroai.steps.retrying import retry_calls
 from fastroai.store.record.declarations import digest
 from fastroai.store.record.entries import RowCounts
+from fastroai.store.record.halting import cancel_waiting_rows
 from fastroai.store.record.unsealing import seal_payloads
 from fastroai.store.record.values import value_to_json
+
+logger: Final = logging.getLogger("fastroai.rows")
 
 _ANSWERS: Final = ("agent", "infer")
 """The kinds of targets whose row is a single answer, which may come from a cache or a record."""
@@ -161,6 +168,23 @@ class RowRunner:
     def _stop(self, reason: str) -> None:
         if self.finish is None:
             self._heed(StopRequested(reason=reason))
+
+    async def cancel_waiting(self) -> None:
+        """Cancel the runs of rows that wait, if this run was cancelled, so that nobody is asked for them."""
+        run, task = self._run, asyncio.current_task()
+        is_cancelled = self.finish is not None and self.finish.status == "cancelled"
+        if run is None or not is_cancelled or not self._target.makes_runs:
+            return
+        work = cancel_waiting_rows(run.store, run.run_id, run.codec)
+        try:
+            if task is not None and task.cancelling():
+                with anyio.CancelScope(shield=True):
+                    await to_its_end(asyncio.wait_for(work, LAST_WORDS))
+            else:
+                await work
+        except (FastroAIError, TimeoutError) as failure:
+            why = f"{type(failure).__name__}: {failure}"
+            logger.warning("run %r: not all of its rows that wait could be cancelled: %s", run.run_id, why)
 
     # --- decisions ---
 

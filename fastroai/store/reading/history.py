@@ -426,7 +426,7 @@ class RunHistory:
 
         A cancelled run keeps its partial work and can be resumed. The process of a running run notices it
         within a second; this method does not wait for that. The runs of rows that wait are cancelled with
-        their run, so nobody is asked for them.
+        their run, so nobody is asked for them; if the run is running, its process does so.
 
         Raises:
             ConfigurationError: `run_id` cannot be the id of a run.
@@ -435,14 +435,12 @@ class RunHistory:
             RunInProgress: a process has resumed the run meanwhile.
             RunCorrupt: the record of the run cannot be read.
         """
-        from fastroai.store.record.halting import cancel_halted, signal_elsewhere
+        from fastroai.store.record.halting import cancel_halted, cancel_waiting_rows, signal_elsewhere
 
         check_run_id(run_id)
-        header = (await read_header(self._store, run_id)).header
         if not await signal_elsewhere(self._store, run_id, "cancel"):
             await cancel_halted(self._store, run_id, self._codec)
-        if header.rows is not None and (header.rows.waiting or header.status == "running"):
-            await self._cancel_paused(await child_runs(self._store, header))
+            await cancel_waiting_rows(self._store, run_id, self._codec)
 
     async def delete(self, run_id: str, *, force: bool = False) -> None:
         """Delete a run. If this is interrupted, the run is either unchanged or deleted.
@@ -600,15 +598,6 @@ class RunHistory:
         return replace(summary, error=f"{error_type}{colon}{masked(unseal_text(message, self._codec))}")
 
     # --- forgetting ---
-
-    async def _cancel_paused(self, children: Iterable[str]) -> None:
-        """Cancel the runs of rows that wait; the process that has the run of rows cancels the others."""
-        from fastroai.store.record.halting import cancel_halted
-
-        for child in children:
-            with suppress(RunNotFound, RunInProgress):
-                if (await read_header(self._store, child)).header.status == "paused":
-                    await cancel_halted(self._store, child, self._codec)
 
     async def _delete_children(self, header: RunHeader, *, force: bool) -> None:
         children: Sequence[str] = ()

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
 from pydantic import JsonValue
 
-from fastroai.errors import RevisionConflict, RunCorrupt, RunNotFound, RunStatusConflict
+from fastroai.errors import RevisionConflict, RunCorrupt, RunInProgress, RunNotFound, RunStatusConflict
 from fastroai.records import Usage
 from fastroai.runtime.budgets.in_flight import AgentCharges
 from fastroai.runtime.facts import Ends, Fact, RunFinished, RunResumed
+from fastroai.store.reading.child_runs import child_runs
 from fastroai.store.record.headers import FoundHeader, is_running, read_header, read_log
 from fastroai.store.record.memo import ChargeOnRecord, Memo
 from fastroai.store.record.payloads import PayloadCodec, is_sealed_definition
@@ -67,6 +69,15 @@ async def cancel_halted(store: RunStore, run_id: str, codec: PayloadCodec | None
         run.counts = lambda: {"rows": replace(rows, waiting=0)}
     spent = await _spent(store, recorded, codec)
     await run.end(RunFinished(status="cancelled", reason_code="cancelled"), spent)
+
+
+async def cancel_waiting_rows(store: RunStore, run_id: str, codec: PayloadCodec | None) -> None:
+    """Cancel the runs of rows that wait, if their run of rows is cancelled: nobody is asked for them."""
+    header = (await read_header(store, run_id)).header
+    for child in await child_runs(store, header) if header.status == "cancelled" else ():
+        with suppress(RunNotFound, RunInProgress):
+            if (await read_header(store, child)).header.status == "paused":
+                await cancel_halted(store, child, codec)
 
 
 async def resume_elsewhere(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 from support.interruptions import DyingStore, nth
+from support.patience import PATIENCE
 from support.typed_functions import Sentiment, listed_costs, sentiment
 
 from fastroai import Budget, Pipeline, StepContext, flow, step
@@ -50,6 +52,12 @@ def classifier(server: ModelServer, intent: str = "Classify the text", **options
 def classify(model_server: ModelServer) -> Any:
     model_server.rule(None, sentiment())
     return classifier(model_server)
+
+
+@step
+async def asks_or_works(ctx: StepContext[Any]) -> str:
+    text = ctx.get_input("text", str)
+    return await (ctx.ask(f"What is {text}?", str) if text != "work" else asyncio.sleep(PATIENCE, "done"))
 
 
 async def numbers(count: int) -> AsyncIterator[dict[str, str]]:
@@ -594,6 +602,40 @@ class TestRunsOfRows:
             await inbox.answer(question.id, question.question)
         table = await pipeline.map(rows, store=store, run_id="r")
         assert table.outputs == ["What is this?", "What is that?"]
+
+    @pytest.mark.parametrize("how", ["task", "door", "history"])
+    async def test_nobody_is_asked_for_rows_of_a_run_that_is_cancelled_while_it_runs(self, how: str) -> None:
+        store = MemoryRunStore()
+        inbox, pipeline = Inbox(store), Pipeline("asks", {"asks": asks_or_works})
+        rows = [{"text": "this"}, {"text": "that"}, {"text": "work"}]
+        running = asyncio.create_task(pipeline.map(rows, store=store, run_id="r"))
+        while len(await inbox.list()) < 2:
+            await asyncio.sleep(0.01)
+        if how == "task":
+            running.cancel()
+        elif how == "door":
+            await pipeline.row_runs.cancel("r", store=store)
+        else:
+            await RunHistory(store).cancel("r")
+        with suppress(asyncio.CancelledError):
+            assert (await running).status == "cancelled"
+        assert not await inbox.list()
+        assert {run.status for run in await RunHistory(store).list()} == {"cancelled"}
+
+    async def test_people_are_still_asked_for_rows_of_a_run_that_goes_on_in_another_process(self) -> None:
+        store = MemoryRunStore()
+        inbox, pipeline = Inbox(store), Pipeline("asks", {"asks": asks_or_works})
+        door, rows = pipeline.row_runs, [{"text": "this"}, {"text": "work"}]
+        begun = pipeline.map(rows, store=store, run_id="r", record_rows=True)
+        for running in map(asyncio.create_task, (begun, door.resume("r", store=store))):
+            while not await inbox.list():
+                await asyncio.sleep(0.01)
+            await door.interrupt()
+            running.cancel()
+            with suppress(asyncio.CancelledError):
+                await running
+        assert [run.status for run in await RunHistory(store).list(pipeline="asks.map")] == ["interrupted"]
+        assert len(await inbox.list()) == 1
 
     async def test_a_deleted_run_takes_the_runs_of_its_rows_with_it(self) -> None:
         @step
