@@ -383,9 +383,14 @@ class Engine:
 
 def check_schedule(schedule: str, cron_timezone: str | None) -> None:
     """Refuse a schedule that never fires. Raises `ConfigurationError`."""
-    if not isinstance(schedule, str) or not croniter.is_valid(schedule, second_at_beginning=True):  # pyright: ignore[reportUnnecessaryIsInstance]
-        expected = "five fields of cron, such as '0 9 * * 1-5', or six, which begin with the second"
-        raise ConfigurationError("schedule", schedule, expected)
+    try:
+        croniter(schedule, second_at_beginning=True).get_next()
+    except (AttributeError, TypeError, ValueError) as error:
+        expected = (
+            "five fields of cron that name a time to come, such as '0 9 * * 1-5', or six, which begin with "
+            "the second"
+        )
+        raise ConfigurationError("schedule", schedule, expected) from error
     if cron_timezone is not None:
         try:
             ZoneInfo(cron_timezone)

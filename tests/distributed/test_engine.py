@@ -85,6 +85,8 @@ async def test_a_schedule_that_cannot_do_what_it_says_is_refused(app: Distribute
 
     refused("five fields of cron", "n", "work", "every day", {"number": 1})
     refused("five fields of cron", "n", "work", "61 * * * *", {"number": 1})
+    refused("name a time to come", "n", "work", "0 0 30 2 *", {"number": 1})
+    refused("five fields of cron", "n", "work", 3, {"number": 1})
     refused("name of a time zone", "n", "work", "0 3 * * *", {"number": 1}, cron_timezone="Mars/Base")
     refused("a registered name: 'work'", "n", "wrok", "0 3 * * *", {"number": 1})
     refused("a whole number from 1", "n", "work", "0 3 * * *", {"number": 1}, priority=0)
