@@ -29,6 +29,8 @@ _MOST_KNOWN: Final = 64
 class AgentDeclaration:
     """Hashes what is declared for calls of one agent, once for each declaration."""
 
+    __slots__ = ("_agent", "_deferred_model", "_parts")
+
     def __init__(self, agent: AbstractAgent[Any, Any], deferred_model: str | None) -> None:
         """`deferred_model` is the model of the agent if that is only named, and not built yet."""
         self._agent, self._deferred_model = agent, deferred_model

@@ -320,7 +320,7 @@ class Attempt(Generic[AgentDepsT, OutputDataT]):
         return response  # pyright: ignore[reportReturnType]
 
 
-@dataclass
+@dataclass(slots=True)
 class Dispatcher(Generic[AgentDepsT, OutputDataT]):
     """Makes attempts at calls of one agent, and learns from them."""
 

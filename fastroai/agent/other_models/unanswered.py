@@ -41,6 +41,8 @@ def continued_job(messages: Sequence[ModelMessage]) -> str | None:
 class Unanswered:
     """The unanswered requests of one meter."""
 
+    __slots__ = ("_of",)
+
     def __init__(self) -> None:
         self._of: dict[int, list[RequestAttempt]] = {}
 

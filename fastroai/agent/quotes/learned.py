@@ -39,28 +39,31 @@ in_forked_process(_after_fork)
 class Past(Generic[PastT, UsualT]):
     """The last calls or requests of one agent, by model. Safe to use from several threads."""
 
+    __slots__ = ("_past", "_tell")
+
     def __init__(self, tell: Callable[[Collection[PastT]], UsualT]) -> None:
         """`tell` computes the usual call or request from some past ones."""
         self._tell = tell
-        self._past: dict[str, deque[PastT]] = {}
-        self._usual: dict[str, UsualT] = {}
+        self._past: dict[str, tuple[deque[PastT], UsualT | None]] = {}
+        """For each model, the last ones, and the usual one if it has been asked for since."""
 
     def add(self, model: str, one: PastT) -> None:
         """Remember a call or a request."""
         with _lock:
             if model not in self._past and len(self._past) >= MODELS_REMEMBERED:
-                oldest = next(iter(self._past))
-                del self._past[oldest]
-                self._usual.pop(oldest, None)
-            self._past.setdefault(model, deque(maxlen=REMEMBERED)).append(one)
-            self._usual.pop(model, None)
+                del self._past[next(iter(self._past))]
+            past, _ = self._past.get(model, (deque[PastT](maxlen=REMEMBERED), None))
+            past.append(one)
+            self._past[model] = past, None
 
     def usual(self, model: str) -> UsualT | None:
         """Return the usual call or request to a model; `None` if there was none."""
         with _lock:
-            if model not in self._usual and model in self._past:
-                self._usual[model] = self._tell(self._past[model])
-            return self._usual.get(model)
+            past, usual = self._past.get(model, (None, None))
+            if past is not None and usual is None:
+                usual = self._tell(past)
+                self._past[model] = past, usual
+            return usual
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,8 @@ class UsualCall:
 
 class PastCalls(Past[PastCall, UsualCall]):
     """The last calls of one agent, by the model that each asked first."""
+
+    __slots__ = ()
 
     def __init__(self) -> None:
         super().__init__(UsualCall.of)
@@ -172,6 +177,8 @@ class UsualRequest:
 
 class PastRequests(Past[PastRequest, UsualRequest]):
     """The last requests of one agent under budgets, by model."""
+
+    __slots__ = ()
 
     def __init__(self) -> None:
         super().__init__(UsualRequest.of)

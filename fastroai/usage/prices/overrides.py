@@ -32,6 +32,8 @@ class PricingOverrides:
     `claude-sonnet-4-5-20250929`. A wildcard is compared with the name without the date.
     """
 
+    __slots__ = ("_exact", "_option", "_wildcards")
+
     def __init__(
         self, given: Mapping[str, PricingOverride] | None = None, *, option: str = "pricing_overrides"
     ) -> None:

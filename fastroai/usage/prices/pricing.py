@@ -55,6 +55,9 @@ logger = logging.getLogger("fastroai.usage")
 
 _LIST_PRICES: Final = ModelPricing()
 _ONE: Final = Decimal(1)
+_NOTHING_TOLD: Final[frozenset[tuple[str, str | None]]] = frozenset()
+_NOTHING_FOUND: Final[tuple[DataSnapshot | None, dict[_Served, ServedPrices]]] = (None, {})
+"""Shared, because each agent has a calculator. Prices are found with a snapshot, so never in this."""
 _MOST_KEPT: Final = 4_096
 _ROUNDING: Final = Decimal("0.000001")
 """US dollars by which a bill may differ from known prices without a log message."""
@@ -94,6 +97,8 @@ class CostCalculator:
         ConfigurationError: naming the model and the field, for invalid prices.
     """
 
+    __slots__ = ("__weakref__", "_endpoints", "_found", "_overrides", "_told")
+
     def __init__(
         self,
         pricing_overrides: Mapping[str, PricingOverride] | None = None,
@@ -103,9 +108,9 @@ class CostCalculator:
         self._overrides = PricingOverrides(pricing_overrides)
         self._overrides.warn_of_misspelt(pricing_overrides or ())
         self._endpoints = NO_ENDPOINTS if endpoints is None else Endpoints(endpoints)
-        self._told: set[tuple[str, str | None]] = set()
+        self._told = _NOTHING_TOLD
         """What was warned of: models, each with the reason why costs are incomplete, or with its provider."""
-        self._found: tuple[DataSnapshot | None, dict[_Served, ServedPrices]] = (None, {})
+        self._found = _NOTHING_FOUND
         """The list prices of genai-prices, and the prices that were found with them."""
 
     refresh_prices = staticmethod(refresh_prices)
@@ -132,7 +137,7 @@ class CostCalculator:
         if twice := named.keys() & prices.keys():
             raise ConfigurationError("add_pricing_override", sorted(twice), "each price once")
         self._overrides.add(model, {**named, **prices})
-        self._found = (None, {})
+        self._found = _NOTHING_FOUND
         self._overrides.warn_of_misspelt([model])
 
     def calculate_cost(
@@ -474,7 +479,7 @@ class CostCalculator:
         key = f"{provider}:{model}" if provider else model
         reason = cost.why_incomplete(key, override=self._overrides.without_prices(model, provider))
         if (key, reason) not in self._told:
-            self._told.add((key, reason))
+            self._told |= {(key, reason)}
             warn_caller(f"some costs are incomplete: {reason}", UnpricedModelWarning)
 
     def note_difference(self, cost: RequestCost, model: str, provider: str | None) -> None:
@@ -482,7 +487,7 @@ class CostCalculator:
         difference = cost.difference_usd
         if difference is None or abs(difference) <= _ROUNDING or (model, provider) in self._told:
             return
-        self._told.add((model, provider))
+        self._told |= {(model, provider)}
         logger.warning(
             "%s:%s bills $%s for a request that costs $%s by the known prices; the bill is counted",
             provider,
