@@ -501,8 +501,8 @@ class FastroAgent(MapsRows[OutputDataT], Generic[AgentDepsT, OutputDataT]):
         """Run the agent and stream PydanticAI's own events, then a `ResponseEvent` with the response.
 
         Takes the arguments of `run`, without the event handler. Use it with `async for` or `async with`; if
-        you leave the stream early, the call ends. An answer that breaks off raises nothing here:
-        `response.is_cut` is true.
+        you leave the stream early, the call ends. If the provider ends an answer without a finish reason,
+        nothing is raised here, and `response.is_cut` is true. A lost connection raises, as in `run`.
         """
         call = _call(user_prompt, deps, message_history, tracer, output_type, **options)
         return EventStream(lambda send, on_scope: self._dispatcher.stream_events(call, send, on_scope))

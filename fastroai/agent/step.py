@@ -38,7 +38,10 @@ class AgentStep(BaseStep[DepsT, OutputT]):
         return f"<step of {self.agent!r}>"
 
     def inferred_output(self) -> Annotation | None:
-        """Return the type of the agent's outputs, where it is clear. PydanticAI checks it."""
+        """Return the type of the agent's outputs; a union if there are several. PydanticAI checks them.
+
+        `None` if one of them is `Any`, or is made by a function that does not declare what it returns.
+        """
         return self.output_type
 
     def declares(self) -> Mapping[str, str]:

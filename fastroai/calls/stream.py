@@ -210,15 +210,15 @@ class ChatStream(SettledStream[StreamChunk[OutputDataT]], Generic[OutputDataT]):
     def all_messages(self) -> list[ModelMessage]:
         """Return the history that was passed in, followed by the messages so far.
 
-        Before the first read, the list is empty: it lacks the history, too. The answer is in it once all of
-        the answer has come.
+        Before the answer begins, the list is empty: it lacks the history, too. The answer is in it once all
+        of it has come; after `cancel`, the part that has come.
         """
         return [] if self._streaming is None else self._streaming.result.all_messages()
 
     def new_messages(self) -> list[ModelMessage]:
-        """Return the messages of this call so far; none before the first read.
+        """Return the messages of this call so far; none before the answer begins.
 
-        The answer is among them once all of it has come.
+        The answer is among them once all of it has come; after `cancel`, the part that has come.
         """
         return [] if self._streaming is None else self._streaming.result.new_messages()
 

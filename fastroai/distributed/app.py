@@ -184,8 +184,8 @@ class Distributed(Client):
             schedule: Five fields of cron, or six, which begin with the second.
             inputs: As in `start`, as JSON. The same each time.
             cron_timezone: The time zone of the schedule, such as `Europe/Berlin`; by default UTC.
-            automatic_backfill: Whether a worker, when it starts, also starts the runs of times at which
-                there was no worker.
+            automatic_backfill: Whether a worker, when it starts, also starts the runs that were missed since
+                the schedule last fired, because there was no worker.
             queue: As in `start`. `register_queue` it first; a queue that only other processes declare is
                 checked each time that the schedule fires.
             priority: As in `start`.

@@ -81,9 +81,10 @@ class Carriers(Protocol):
 
 
 class RunStopped(FastroAIError):
-    """A distributed run has not finished: it failed, was cancelled or set aside, or waits.
+    """A distributed run has not finished: it failed, was cancelled, paused or set aside, or waits.
 
-    `status` is its status, `questions` wait for answers, and `usage` is what it has spent.
+    `RunHandle.result` raises it. `status` is the status of the run, `questions` wait for answers, and `usage`
+    is what it has spent.
     """
 
     def __init__(self, run_id: str, state: RunSnapshot) -> None:

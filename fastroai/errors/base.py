@@ -36,7 +36,7 @@ class Trace(Protocol):
         ...
 
     def to_json(self) -> str:
-        """Return the trace as JSON text, which `RunTrace.from_json` reads."""
+        """Return the trace as JSON text for `RunTrace.from_json`. Redacted if the process redacts."""
         ...
 
 

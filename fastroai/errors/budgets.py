@@ -228,7 +228,10 @@ class CostBudgetExceeded(BudgetExceeded):
 
     @property
     def requested_microcents(self) -> int | None:
-        """The most that the refused request could have cost, in microcents; `None` if that is not known."""
+        """The most that the refused request, purchase or run could have cost, in microcents ($1 = 1,000,000).
+
+        `None` if that is not known.
+        """
         return self.requested
 
     @property

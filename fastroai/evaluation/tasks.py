@@ -140,8 +140,8 @@ def task(variant: Any, *, deps: object = None, retries: int | None = None) -> Ca
 
         report = await dataset.evaluate(task(support))
 
-    Each case has the metrics `cost_usd`, `total_tokens`, `request_count` and `attempts`, also of a case on
-    which the task fails.
+    Each case has the metrics `cost_usd`, `total_tokens`, `request_count` and `attempts`, except those that
+    are 0. pydantic_evals keeps none for a case on which the task fails.
 
     Args:
         variant: What is run on each case. Inputs that are a mapping are given by name; any other value is the

@@ -466,7 +466,8 @@ class Graph(
         read encoded outputs, and the replay finds a difference where there is none.
 
         Raises:
-            ConfigurationError: it is the trace of a run of something else, such as a pipeline.
+            ConfigurationError: it is the trace of a run of another kind, such as that of a pipeline. (The
+                trace of a graph with another name is a difference.)
             RunCorrupt: the inputs on record are not what the graph accepts.
         """
         return first_divergence(self._setup, trace)

@@ -138,7 +138,7 @@ class StepWait:
         """Return the end of the wait, with its value.
 
         Raises:
-            ValueNotStorable: the value cannot be stored.
+            ValueNotStorable: with a store, a value that is not of the `value_type`, or that JSON cannot hold.
         """
         what = f"the {self._awaited.what} that step {self._scope.name!r} has waited for"
         return self._ended(self._log.stored(value, self._awaited.value_type, what))

@@ -219,7 +219,7 @@ class Pipeline(
         return first_divergence(orchestration, trace)
 
     def orchestrations(self) -> tuple[Orchestration, ...]:
-        """Return the setups of this pipeline and of the pipelines nested in it, for `replay`."""
+        """Return one setup, that of this pipeline, which holds those of nested pipelines. For `replay`."""
         nested = {
             step_id: one.inner.orchestrations()
             for step_id, one in self.steps.items()
@@ -267,7 +267,7 @@ class Pipeline(
 
         Args:
             inputs: Makes this pipeline's inputs; by default they are the outer run's, and the outputs of the
-                step's direct dependencies under their ids.
+                step's direct dependencies under their ids, which replace inputs of the same name.
             config: Settings of the step. Set `total_timeout` to limit its time: `timeout` raises
                 `ConfigurationError`.
         """

@@ -54,7 +54,7 @@ class PipelineUsage(RunUsage):
         }
 
     def within(self, scope: Scope, since: float) -> PipelineUsage:
-        """Return the usage of the same steps, with the totals of a run around theirs, and since its start."""
+        """Return the usage of the run around this one: its totals, and these steps timed from its start."""
         return PipelineUsage(scope, self._units, self._origin, since)
 
     def model_dump(self) -> dict[str, object]:
@@ -170,7 +170,9 @@ class PipelineResult(RunResult, Generic[OutputT]):
         """The last of `routes`; `None` if there is none.
 
         For a router, it names the pipeline that returned the result, also if that is one of a router in the
-        router. If that pipeline has routers as steps, it is the last choice of these instead.
+        router. If that pipeline has routers as steps, it is the last choice of these instead. If the run had
+        finished before and is only read from the store, it can be an earlier choice or `None`: `routes` then
+        lacks pipelines that sent no request.
         """
         return self.routes[-1] if self.routes else None
 

@@ -329,7 +329,7 @@ class BasePipeline(
         return declared[0] if declared and all(one == declared[0] for one in declared) else None
 
     def rows_target(self) -> RowTarget[OutputT]:
-        """Return this router as what rows are given to: each row has the inputs of a run."""
+        """Return the target of `map` for this router: each row has the inputs of a run."""
         return RunRows(
             door=self,
             kind=self.kind,

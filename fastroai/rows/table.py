@@ -266,8 +266,9 @@ class RowTable(Generic[OutputT]):
 
         The columns are `row`, `key`, the inputs, the fields of the output (or `output`, if it has none),
         `error`, `cost_usd`, `input_tokens`, `output_tokens`, `requests`, `attempts`, `cached` and
-        `duration_ms`. If one of these names is taken, an input becomes `input_NAME`, and a field of the
-        output `output_NAME`. `cost_usd` is `None` unless the whole cost is known.
+        `duration_ms`. An input with the name of another column becomes `input_NAME`. A field of the output
+        with such a name, or that of an input, becomes `output_NAME`. Inputs and outputs are as JSON, so a
+        date is a text. `cost_usd` is `None` unless the whole cost is known.
         """
         rows = [*self]
         columns = self.output_columns(rows)

@@ -500,7 +500,7 @@ WholePart: TypeAlias = Annotated[
 
 @dataclass(slots=True, kw_only=True)
 class RunStarted(RunFact):
-    """A run of a pipeline or graph began: the first fact of a log. Nested runs tell only listeners of it."""
+    """A run of any kind began: the first fact of its log. Nested runs tell only listeners of it."""
 
     kind: ClassVar[str] = "run_started"
     part: WholePart = NOWHERE
@@ -551,7 +551,7 @@ class RunResumed(RunFact):
 
 @dataclass(slots=True, kw_only=True)
 class RunFinished(RunFact, PlanFact):
-    """A run ended or paused. It can be resumed unless it is `finished`.
+    """A run ended or paused. Unless it is `finished`, it goes on when it is resumed.
 
     A run that its own rules ended, such as `max_visits` of a graph or a `kill` at a gate, ends in the same
     way again.
@@ -839,7 +839,7 @@ class StepFinished(StepEnds):
 
 @dataclass(slots=True)
 class StepFailed(StepEnds):
-    """A step failed, after its retries."""
+    """A step failed, after its retries. In a workflow, each attempt whose result is not accepted counts."""
 
     kind: ClassVar[str] = "step_failed"
     short: ClassVar = "a failure of {0.step_id!r}"
@@ -1056,8 +1056,9 @@ class QuestionAsked(StepFact, Begins, PlanFact):
 class AnswerGiven(StepFact, Ends, PlanFact):
     """A person answered a question. The answer to a pause node is the output of the node.
 
-    At a gate of a workflow, the answer can also come from an agent, from the policy of the gate, or from the
-    end of its time: `resolved_by` in the answer says which.
+    At a gate of a workflow that `WorkflowRuns` drives, somebody else can have answered: `resolved_by` in the
+    answer is `human`, `agent`, or `system` for the policy of the gate and the end of its time. An answer
+    without `resolved_by` is that of a person.
     """
 
     kind: ClassVar[str] = "answer_given"

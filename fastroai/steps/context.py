@@ -210,7 +210,7 @@ class StepContext(Generic[DepsT_co]):
 
     @property
     def step_id(self) -> str:
-        """The id of this step in its pipeline."""
+        """The id of this step in its pipeline; for an item of `ctx.map`, with its index: `score[0]`."""
         return self._attempt.step.name
 
     @property

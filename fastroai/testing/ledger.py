@@ -127,7 +127,7 @@ class Ledger:
     def wait_for_sync(
         self, count: int, *, state: State = "arrived", timeout: Duration = 30.0
     ) -> tuple[LedgerEntry, ...]:
-        """Wait as `wait_for` does, in a test without an event loop. Blocks its thread."""
+        """Wait like `wait_for`, and return the same, in a test without an event loop. Blocks its thread."""
         with self._waiting(count, state) as waiter:
             try:
                 waiter.future.result(in_seconds(timeout))

@@ -642,7 +642,7 @@ class RunStoreSuite:
 
     @pytest.fixture
     def runs(self, store: RunStore) -> Iterator[_Runs]:
-        """Return what writes the headers of runs of a new tenant."""
+        """Yield a helper that writes headers of runs, all of a new tenant."""
         runs = _Runs(store)
         yield runs
         asyncio.run(runs.delete_all())

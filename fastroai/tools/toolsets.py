@@ -23,7 +23,7 @@ class SafeToolset(WrapperToolset[AgentDepsT]):
         agent = Agent("openai:gpt-5-mini", toolsets=[SafeToolset([search, fetch], timeout=10)])
 
     Functions that are decorated with `safe_tool` keep their own options. PydanticAI's own tool timeouts
-    hold too, and the shorter limit ends a call.
+    hold for each attempt, too: after one, the model is asked to try again, whatever `retries` says.
 
     Args:
         wrapped: Functions and PydanticAI `Tool`s, or another toolset: MCP servers, for example.

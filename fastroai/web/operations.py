@@ -66,7 +66,8 @@ class RunOperations(Generic[DepsT]):
         """Begin a run, or find the run with this id and the same inputs.
 
         Returns whether it began now, and its state: as soon as it has ended or waits for something, or after
-        `wait` seconds (60 at most). Raises `Problem` if the run with this id has other inputs.
+        `wait` seconds (60 at most). Raises `Problem` if the run with this id has other inputs, the id has a
+        dot, the caller may not start runs, or this process is busy.
         """
         self._allow(caller, "start")
         if run_id is not None and "." in run_id:  # else it could name the run of a tenant

@@ -89,7 +89,10 @@ class Problem(Exception):
 
 
 def problem_of(error: Exception) -> Problem | None:
-    """Return the problem for an error of FastroAI that the client caused or can wait out; else `None`."""
+    """Return what to tell a client about an error, such as `RunNotFound`, or a store that is away.
+
+    `None` for any other error, such as a mistake in the application.
+    """
     match error:
         case Problem():
             return error

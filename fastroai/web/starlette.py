@@ -70,10 +70,14 @@ def runs_routes(
         app = Starlette(routes=[Mount("/letters", routes=runs_routes(runs))], lifespan=runs.lifespan)
 
     Args:
-        runs: A `RunsHost`, whose lifespan the application has. With a pipeline itself, no run can start.
+        runs: A `RunsHost`, whose lifespan the application has. If you pass the pipeline itself, clients can
+            read runs, but not start or resume them.
         caller: Function of the request that returns a `Caller`. Without one, everybody may do everything.
-        show: Function that returns a fact as clients see it.
-        max_bytes: Most bytes of a body.
+        show: Function that returns a fact as clients see it in the events, or `None` to hide it.
+        max_bytes: Most bytes of the body of a request; a larger one is refused (413).
+
+    Raises:
+        ConfigurationError: there is no store that keeps the runs.
     """
     host = runs if isinstance(runs, RunsHost) else RunsHost(runs)
     do = RunOperations(host, show=show)

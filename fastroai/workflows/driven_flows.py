@@ -237,9 +237,9 @@ class WorkflowRuns:
     ) -> NextAnswer:
         """Resolve a gate. `outcome` is `approve`, `revise` or `kill`.
 
-        `resolved_by` is the kind of the one who decided, `human`, `agent` or `system`, not a name. `seen` is
-        the gate as it was shown to the person who decides. If the gate asks in another round or about other
-        inputs by now, the answer is a `conflict`, and the gate still waits.
+        `resolved_by` says what has decided, `human`, `agent` or `system`; it is not a name. `seen` is the
+        gate as it was shown to the person who decides. If the gate asks in another round or about other
+        inputs by now, the answer is an error of the type `conflict`, and the gate still waits.
         """
         async with self._opened(flow_id) as call:
             full = known_step(call, step_id)

@@ -200,11 +200,12 @@ class Flow(FrontDoor[None, Inputs, T], MapsRows[T], Generic[P, T]):
             result = await triage.run_result(text, run_id="ticket-42", store=store)
             print(result.output, result.cost_usd)
 
-        It takes the arguments and options of `run`. A run that waits for a person, or that was paused or
-        cancelled, returns a result whose `status` says so.
+        It takes the arguments and options of `run`. A run that waits, or that was paused or cancelled,
+        returns a result whose `status` says so. Exceptions that the body raises are raised as they are.
 
         Raises:
-            RunExists: the store has a run with this id.
+            RunExists: the store has a run with this id, and `on_existing` is `"fail"`, the default; or it is
+                `"return"`, and the run has not finished.
             BudgetExceeded: a budget of this flow, or around it, is used up.
         """
         arguments = {name: options.pop(name) for name in [*options] if name not in _options()}

@@ -35,7 +35,7 @@ class Probabilistic(Generic[T_co]):
 
     @property
     def usage(self) -> Usage:
-        """Usage of the call that returned the samples; zero if no call in this process did."""
+        """Usage of the call that returned the samples; zero if they are from a store, or made by hand."""
         known: Usage | None = self.__dict__.get(_USAGE)
         return Usage() if known is None else known
 

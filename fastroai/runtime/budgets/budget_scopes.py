@@ -116,7 +116,7 @@ class BudgetScope(BudgetView):
             return tuple(self._scope.spending.records)
 
     def report(self) -> UsageReport:
-        """Return a report of the spending inside, by step, agent, model, tool and outcome."""
+        """Return a report of the spending inside, by step, agent, model and so on."""
         from fastroai.usage.reports.report import UsageReport
 
         return UsageReport.of(self.records)

@@ -377,13 +377,15 @@ class RunTrace:
         )
 
     def replay(self, pipeline: Replayable) -> Divergence | None:
-        """Let a pipeline, graph, flow or workflow repeat the decisions of this run, with recorded outcomes.
+        """Let a pipeline, graph, router, flow or workflow repeat this run's decisions, on recorded outcomes.
 
-        No step runs, and no request is sent. The result is `None` if all decisions are the same. Otherwise it
-        is the first different one, because the pipeline has changed, or another one has written the log.
+        No step runs, and no request is sent. Nor does the body of a flow run, so its calls are not compared.
+        The result is `None` if all decisions are the same. Otherwise it is the first different one, because
+        the pipeline has changed, or another one has written the log.
 
         Raises:
-            ConfigurationError: `pipeline` is none of these, or not of the kind of this run.
+            ConfigurationError: `pipeline` is none of these, or not of the kind of this run. Here, flows and
+                routers count as pipelines.
         """
         # A trace has a method `replay`, too: two traces would call each other without end.
         if isinstance(pipeline, type | RunTrace) or not callable(getattr(pipeline, "replay", None)):

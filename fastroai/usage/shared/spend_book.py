@@ -31,7 +31,8 @@ class SpendBook:
             print(status.key, status.window, status.remaining_usd)
         await book.set_limit("tenant:acme", 50, by="Mia", reason="a large order")
 
-    A store knows a key from its first request until `SpendLimit(keep=...)` after the end of its last window.
+    A store knows a key from its first request, or from `set_limit`, until `SpendLimit(keep=...)` after the
+    end of its last window.
     """
 
     def __init__(self, store: SpendStore | None = None) -> None:
