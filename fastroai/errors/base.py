@@ -156,11 +156,12 @@ class FastroAIError(Exception):
 
 
 class FastroAIWarning(UserWarning):
-    """Something does not work as declared, because the configuration lacks a setting that it needs.
+    """Base of all warnings of FastroAI, such as `NearMissWarning`: a filter with it is for all of them.
 
-    Other warnings, such as `NearMissWarning`, are not subclasses of this one.
+    A warning of this class itself says that something does not work as declared, because the configuration
+    lacks a setting.
 
-    What to do: Configure what the message names, or silence it with `warnings.filterwarnings`.
+    What to do: Configure what the message names, or silence the warning with `warnings.filterwarnings`.
     """
 
 

@@ -6,14 +6,14 @@ import math
 from typing import Final
 
 from fastroai.callers import warn_caller
-from fastroai.errors import ConfigurationError
+from fastroai.errors import ConfigurationError, FastroAIWarning
 from fastroai.records import Duration, in_seconds
 
 _LONG: Final = 3600.0
 """Seconds in an hour. A longer time limit is probably meant in milliseconds: 30,000 ms are 30 s."""
 
 
-class LongTimeoutWarning(UserWarning):
+class LongTimeoutWarning(FastroAIWarning):
     """A `timeout` is a number above 3,600 seconds, so it may be meant in milliseconds.
 
     What to do: Give seconds; if you mean more than an hour, pass a `timedelta`, which does not warn.

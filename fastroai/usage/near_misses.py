@@ -10,12 +10,13 @@ import re
 from functools import lru_cache
 from typing import Final
 
+from fastroai.errors import FastroAIWarning
 from fastroai.usage.facts.finish_reasons import FINISH_REASONS, LOCAL_PROVIDERS, WITHOUT_FINISH_REASONS
 
 _NEAR: Final = 0.8
 
 
-class NearMissWarning(UserWarning):
+class NearMissWarning(FastroAIWarning):
     """A key of `pricing_overrides`, `endpoints` or `provider_limits` is probably misspelt.
 
     It resembles a known name, or the URL of a request, without being the same. If it is right, ignore this.

@@ -23,6 +23,7 @@ from fastroai.errors import (
     ExpressionError,
     ExpressionProblem,
     FastroAIError,
+    FastroAIWarning,
     FlowStopped,
     ForkedScopeError,
     InputTypeError,
@@ -100,6 +101,9 @@ from fastroai.graphs.errors import (
     VisitsExhausted,
 )
 from fastroai.records import RequestRecord, Usage
+from fastroai.runtime import LongTimeoutWarning
+from fastroai.usage import NearMissWarning, UnpricedModelWarning
+from fastroai.usage.prices.tested_version import UntestedVersionWarning
 from fastroai.workflows.errors import ResultRejected, WorkflowProblem, WorkflowValidationError
 
 SPENT = Usage(request_count=2, cost_usd=Decimal("0.0123"))
@@ -504,6 +508,13 @@ def test_errors_are_the_builtin_ones_that_callers_expect(
     error: type[FastroAIError], builtin: type[Exception]
 ) -> None:
     assert issubclass(error, builtin)
+
+
+def test_one_filter_is_for_all_warnings() -> None:
+    kinds = (LongTimeoutWarning, NearMissWarning, UnpricedModelWarning, UntestedVersionWarning)
+    assert all(issubclass(kind, FastroAIWarning) for kind in kinds)
+    of_users = {kind for kind in UserWarning.__subclasses__() if kind.__module__.startswith("fastroai.")}
+    assert of_users == {FastroAIWarning}
 
 
 def test_only_what_can_pass_by_itself_is_worth_trying_again() -> None:

@@ -15,7 +15,7 @@ from pydantic_ai.messages import ModelResponse
 from pydantic_ai.usage import RequestUsage, RunUsage
 
 from fastroai.callers import warn_caller
-from fastroai.errors import ConfigurationError, UnpricedModelError
+from fastroai.errors import ConfigurationError, FastroAIWarning, UnpricedModelError
 from fastroai.other_names import other_names
 from fastroai.records import Tokens, usd_to_microcents
 from fastroai.usage.money import Amount, whole_number
@@ -63,7 +63,7 @@ _ROUNDING: Final = Decimal("0.000001")
 """US dollars by which a bill may differ from known prices without a log message."""
 
 
-class UnpricedModelWarning(UserWarning):
+class UnpricedModelWarning(FastroAIWarning):
     """Some costs are incomplete: the price of a model, or of a part of its use, is not known.
 
     It is also given if the usage that a provider reports contradicts itself. The message says what is

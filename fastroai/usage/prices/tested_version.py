@@ -14,13 +14,15 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
+from fastroai.errors import FastroAIWarning
+
 NEWEST_TESTED: Final = (2, 68)
 """The newest minor version of PydanticAI with which `make test` and `make test-versions` pass."""
 _PACKAGE: Final = "pydantic-ai-slim"
 _NEWEST: Final = ".".join(map(str, NEWEST_TESTED))
 
 
-class UntestedVersionWarning(UserWarning):
+class UntestedVersionWarning(FastroAIWarning):
     """The installed PydanticAI is newer than any with which this version of FastroAI was tested."""
 
 
