@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 from collections import ChainMap
 from collections.abc import Collection, Mapping, MutableMapping
-from types import GenericAlias, UnionType
-from typing import Any, Final
+from typing import Any, Final, NewType, get_origin
 
-from pydantic import PydanticUserError, TypeAdapter, ValidationError
+from pydantic import ValidationError
+from typing_extensions import TypeAliasType
 
+from fastroai.contracts.annotations import checker_of
 from fastroai.errors import DependencyTypeError, MissingDependencyError, nearest_hint
 from fastroai.steps.ancestry import Ancestry
 
@@ -103,11 +103,6 @@ class Outputs:
         )
 
 
-@functools.lru_cache(maxsize=256)
-def _adapter(output_type: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(output_type)
-
-
 def check_type(reader: str, step_id: str, value: object, output_type: Any) -> None:
     """Make sure that an output is of a type: a class, or anything that pydantic can check strictly.
 
@@ -119,8 +114,8 @@ def check_type(reader: str, step_id: str, value: object, output_type: Any) -> No
 
 
 def is_type(value: object) -> bool:
-    """Return whether a value is a type: a class, `list[int]`, `A | None`."""
-    return isinstance(value, type | UnionType | GenericAlias)
+    """Return whether a value is a type: a class, or another form such as `list[int]` or `Optional[A]`."""
+    return isinstance(value, type | NewType | TypeAliasType) or get_origin(value) is not None
 
 
 def is_instance(value: object, output_type: Any) -> bool:
@@ -132,18 +127,12 @@ def is_instance(value: object, output_type: Any) -> bool:
             return isinstance(value, output_type)
         except TypeError:
             pass  # a TypedDict, or a Protocol without checks at run time
-    return _fits(value, output_type)
-
-
-def _fits(value: object, output_type: Any) -> bool:
+    checker = checker_of(output_type)
     try:
-        _adapter(output_type).validate_python(value, strict=True)
+        if checker is not None:
+            checker.validate_python(value, strict=True)
     except ValidationError:
         return False
-    except PydanticUserError:
-        # Not a type that pydantic knows, such as list[SomeClass]: check the outer class alone.
-        origin = getattr(output_type, "__origin__", None)
-        return not isinstance(origin, type) or isinstance(value, origin)
     return True
 
 

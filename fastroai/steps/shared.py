@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from collections import ChainMap
 from collections.abc import Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from fastroai.errors import ConfigurationError
+from fastroai.steps.outputs import is_instance, type_name
 
 T = TypeVar("T")
 
@@ -51,11 +52,11 @@ class Shared(ChainMap[str, Any]):
         except KeyError:
             known = ", ".join(map(repr, self)) or "nothing"
             raise KeyError(f"the context has no {key!r}; it has {known}") from None
-        if not isinstance(value, value_type):
+        if not is_instance(value, value_type):
             raise TypeError(
-                f"{key!r} in the context is a {type(value).__name__}, not a {value_type.__name__}"
+                f"{key!r} in the context is a {type(value).__name__}, not a {type_name(value_type)}"
             )
-        return value
+        return cast("T", value)
 
 
 class StepLogger(_Adapter):

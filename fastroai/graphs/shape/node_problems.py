@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
-from typing import Any, Final, NewType, get_origin
-
-from typing_extensions import TypeAliasType
+from typing import Any, Final
 
 from fastroai.contracts.annotations import checker_of
 from fastroai.errors import ConfigurationError
@@ -15,6 +13,7 @@ from fastroai.graphs.shape.node import Node
 from fastroai.records import NotGiven
 from fastroai.runtime.options import check_count
 from fastroai.steps import BaseStep, StepConfig
+from fastroai.steps.outputs import is_type
 
 EDGES_SAY: Final = (
     "in a graph, edges say what a failure does: Edge(..., when='on_failure'). Leave on_error out"
@@ -56,7 +55,7 @@ def _problems_of(node: Node[Any]) -> Iterator[tuple[str, str]]:
     if not isinstance(focus, str | None):
         yield "focus", f"has the focus {focus!r}; expected a text"
     answer: object = node.answer_type
-    if not isinstance(answer, NotGiven) and not (_is_type(answer) and checker_of(answer)):
+    if not isinstance(answer, NotGiven) and not (is_type(answer) and checker_of(answer)):
         yield "answer_type", f"has the answer_type {answer!r}; expected a type that pydantic can check"
 
 
@@ -84,7 +83,3 @@ def _key_problems(option: str, names: object) -> Iterator[str]:
     for name in dict.fromkeys(names):
         if names.count(name) > 1:
             yield f"has {name!r} in {option} more than once"
-
-
-def _is_type(of: object) -> bool:
-    return isinstance(of, type | NewType | TypeAliasType) or get_origin(of) is not None

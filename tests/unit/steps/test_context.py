@@ -3,7 +3,7 @@
 import asyncio
 from decimal import Decimal
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any, Dict, List, Literal, NewType, Optional, Tuple, Union  # noqa: UP035
 
 import pytest
 from pydantic_ai import RunContext, UsageLimits
@@ -15,6 +15,7 @@ from pydantic_ai.usage import RequestUsage
 from support.agents import TOKEN_IS_MICROCENT, paid_agent
 from support.steps import failure_of, run_alone
 from support.tracing import RecordingTracer
+from typing_extensions import TypeAliasType
 
 from fastroai.agent import FastroAgent
 from fastroai.errors import (
@@ -192,6 +193,28 @@ async def test_an_input_may_be_asked_for_by_its_type() -> None:
     result = await Pipeline("p", {"reader": reader}).execute({"number": 1, "words": ["a"]})
 
     assert result.output == [1, 1, ["a"], "a default"]
+
+
+Alias = TypeAliasType("Alias", int)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(Optional[int], Union[int, None], int | None, Optional[FastroAgent]),  # noqa: UP007, UP045
+        *(list[int], List[int], Dict[str, int], Tuple[int, ...]),  # noqa: UP006
+        *(Literal[1], Annotated[int, "words"], NewType("Number", int), Alias),
+    ],
+)
+async def test_every_form_of_a_type_is_one(kind: Any) -> None:
+    @step
+    async def reader(ctx: StepContext) -> None:
+        with pytest.raises(InputTypeError):
+            ctx.get_input("text", kind)
+        with pytest.raises(MissingInputError):
+            ctx.get_input("missing", kind)
+
+    await Pipeline("p", {"reader": reader}).execute({"text": "one"})
 
 
 async def test_reading_a_step_beside_is_a_race_even_when_its_output_is_there() -> None:

@@ -134,7 +134,10 @@ class NoSchema:
         ({"number": 1}, Record),
         ([1], Sized),
         (Plain(1), Silent),
+        (1, Annotated[int, {"not": "hashable"}]),
         ([NoSchema()], list[NoSchema]),
+        (None, NoSchema | None),
+        ([Plain(1)], list[Silent]),
         (NoSchema(), Any),
     ],
 )
@@ -158,6 +161,8 @@ def test_an_output_of_the_type_that_was_asked_for_passes(value: object, output_t
         ({"number": "1"}, Record, "Record", "dict"),
         (1, Sized, "Sized", "int"),
         ((NoSchema(),), list[NoSchema], r"list[", "tuple"),
+        ([1], list[NoSchema], r"list[", "list"),
+        (1, NoSchema | None, "", "int"),
     ],
 )
 def test_an_output_of_another_type_is_refused_by_both_names(

@@ -27,6 +27,8 @@ def test_a_value_can_be_asked_for_by_its_type() -> None:
     assert shared.typed("client", str) == "x"
     with pytest.raises(TypeError, match="'client' in the context is a str, not a int"):
         shared.typed("client", int)
+    with pytest.raises(TypeError, match=r"'client' in the context is a str, not a list\[str\]"):
+        shared.typed("client", list[str])
     with pytest.raises(KeyError, match="the context has no 'other'; it has 'client'"):
         shared.typed("other", str)
     with pytest.raises(KeyError, match="it has nothing"):
