@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from fastroai.runs.door import FrontDoor
+from fastroai.errors import ConfigurationError
 from fastroai.store.reading.run_queries import PAGE, RunOrder
 from fastroai.store.record.entries import RunState as RunStatus
 from fastroai.web.caller import Caller, DepsT
@@ -58,7 +58,7 @@ class _Runs(_Listed):
 
 
 def runs_routes(
-    runs: RunsHost[DepsT] | FrontDoor[DepsT, Any, Any],
+    runs: RunsHost[DepsT],
     *,
     caller: CallerOf | None = None,
     show: Show = shown_to_clients,
@@ -70,17 +70,17 @@ def runs_routes(
         app = Starlette(routes=[Mount("/letters", routes=runs_routes(runs))], lifespan=runs.lifespan)
 
     Args:
-        runs: A `RunsHost`, whose lifespan the application has. If you pass the pipeline itself, clients can
-            read runs, but not start or resume them.
+        runs: A `RunsHost`, whose lifespan the application opens.
         caller: Function of the request that returns a `Caller`. Without one, everybody may do everything.
         show: Function that returns a fact as clients see it in the events, or `None` to hide it.
         max_bytes: Most bytes of the body of a request; a larger one is refused (413).
 
     Raises:
-        ConfigurationError: there is no store that keeps the runs.
+        ConfigurationError: `runs` is no `RunsHost`, so nothing can open its lifespan; or it has no store.
     """
-    host = runs if isinstance(runs, RunsHost) else RunsHost(runs)
-    do = RunOperations(host, show=show)
+    if not isinstance(runs, RunsHost):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigurationError("runs", runs, "a RunsHost, whose lifespan the application opens")
+    do = RunOperations(runs, show=show)
 
     async def start(request: Request, who: Caller[Any]) -> Response:
         wait = _Wait.model_validate(dict(request.query_params)).wait

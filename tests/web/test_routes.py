@@ -20,7 +20,7 @@ from fastroai.errors import ConfigurationError, CostBudgetExceeded, RunStoreUnav
 from fastroai.pipelines import Pipeline, PipelineConfig, StepContext, step
 from fastroai.store import MemoryRunStore, MemorySpendStore, SQLiteRunStore
 from fastroai.testing import ModelServer
-from fastroai.web import Caller, RunsHost, api_schema, runs_router
+from fastroai.web import Caller, RunsHost, api_schema, runs_router, runs_routes
 from fastroai.web.problems import problem_of
 
 PROBLEM = "application/problem+json"
@@ -413,6 +413,11 @@ def test_a_router_needs_a_store() -> None:
 
     with pytest.raises(ValueError, match="store needs|store=None"):
         runs_router(Pipeline("alone", {"alone": alone}))
+
+
+def test_routes_need_a_host_whose_lifespan_the_application_can_open(host: RunsHost[None]) -> None:
+    with pytest.raises(ConfigurationError, match="runs=.*: expected a RunsHost, whose lifespan"):
+        runs_routes(host.door)  # type: ignore[arg-type]
 
 
 async def test_a_misspelt_option_is_told(client: httpx2.AsyncClient) -> None:
