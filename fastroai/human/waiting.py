@@ -272,7 +272,7 @@ class Receive(Awaited[Any]):
             if not is_taken and not is_late and self._fits(message, number, wait):
                 log.received[self.name] = number
                 return wait._ended(message.value, number)
-        return wait._ended(None) if is_over else None
+        return wait._ended(None, in_vain=True) if is_over else None
 
     def _fits(self, message: Message, number: int, wait: StepWait) -> bool:
         try:

@@ -1112,12 +1112,13 @@ class WaitEnded(StepFact, Ends):
     value: Payload[Any] = None
     """The value that the wait gave, such as that of a message; in a fact from a log or a trace, its JSON."""
     in_vain: bool = False
-    """Whether the step gave up, though what it waited for has not come. For messages, `number` says it."""
+    """Whether the step waits no longer although nothing has come."""
     attempt: int = 1
 
     @property
     @override
     def outcome(self) -> Outcome:
+        # Earlier versions recorded that a message did not come by its number alone.
         is_late = self.in_vain or (self.wait.what == "message" and not self.number)
         return "failed" if is_late else "succeeded"
 

@@ -398,6 +398,8 @@ async def test_after_its_time_a_step_goes_on_without_the_message(store: Any) -> 
     result = await woken(desk, store)
     assert result.output == [-1, 5]
     assert "work: message 'paid' has not come in time" in result.trace.explain()
+    ends = [(fact.number, fact.in_vain) for fact in result.trace.entries if isinstance(fact, WaitEnded)]
+    assert ends == [(0, True), (1, False)]
 
 
 @pytest.mark.parametrize(("first", "later"), [(LONG, None), (LONG, 2 * LONG), (None, LONG)])
