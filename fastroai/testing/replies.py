@@ -162,7 +162,8 @@ class Fault:
     def wrong_schema(cls) -> "Fault":
         """Send valid JSON that does not fit the output schema that the request demands. Billed.
 
-        A request that demands no structured output gets an error 500, whose message says so.
+        A request that demands no structured output, or whose schema takes any object, gets an error 500,
+        whose message says so.
         """
         return cls("wrong_schema", True)
 

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from fractions import Fraction
 from operator import ge, gt, le, lt
 from typing import Any
@@ -47,6 +47,15 @@ _TYPE_OF_KEYWORD = {
     "minimum": "number",
 }
 
+_OF_EACH_TYPE = {
+    "object": {"wrong": True},
+    "string": "wrong",
+    "array": ["wrong"],
+    "null": None,
+    "number": 1.5,
+}
+"""A value of each type of JSON but booleans, which pydantic takes for numbers, too."""
+
 
 class NoInstanceError(ValueError):
     """No instance could be found for a schema."""
@@ -79,11 +88,21 @@ def smallest_instance(schema: JsonObject) -> object:
 
 
 def unfit_instance(schema: JsonObject) -> JsonObject:
-    """Return a JSON object that does not fit `schema`: every property has a value of the wrong type."""
+    """Return a JSON object that does not fit `schema`: every property has a value of the wrong type.
+
+    Properties that take any value are left out.
+
+    Raises:
+        NoInstanceError: for a schema that takes any object.
+    """
     filler = _Filler(schema)
-    properties = filler.resolve(schema).get("properties", {})
-    wrong: JsonObject = {name: filler.unfit(property_) for name, property_ in properties.items()}
-    return {**wrong, "not_in_the_schema": True}
+    schema = filler.resolve(schema)
+    others = schema.get("additionalProperties", True)
+    properties = {**schema.get("properties", {}), "not_in_the_schema": others}
+    wrong = {name: values[0] for name, one in properties.items() if (values := filler.unfit(one))}
+    if not wrong and not schema.get("required"):
+        raise NoInstanceError("every object fits the schema")
+    return wrong
 
 
 class _Filler:
@@ -139,10 +158,24 @@ class _Filler:
             raise NoInstanceError(f"{reference!r} points to {target!r}, which is not a schema")
         return target
 
-    def unfit(self, schema: JsonObject) -> object:
-        """Return a value of a type that `schema` does not allow: text for an object, otherwise an object."""
-        schema = self.resolve(schema)
-        return "wrong" if schema.get("type") == "object" or "properties" in schema else {"wrong": True}
+    def unfit(self, schema: JsonObject | bool) -> list[object]:
+        """Return one value of each type that `schema` does not allow."""
+        allowed = self._types(schema)
+        return [value for kind, value in _OF_EACH_TYPE.items() if kind not in allowed]
+
+    def _types(self, schema: JsonObject | bool) -> Set[str]:
+        if isinstance(schema, bool):
+            return _OF_EACH_TYPE.keys() if schema else set()
+        schema = self._merged(self.resolve(schema))
+        if "const" in schema or "enum" in schema:
+            return set()  # single values
+        for keyword in ("anyOf", "oneOf"):
+            if keyword in schema:
+                return {kind for option in schema[keyword] for kind in self._types(option)}
+        kind = _type_of(schema)
+        if kind is None:
+            return _OF_EACH_TYPE.keys()
+        return {"number" if one == "integer" else one for one in ([kind] if isinstance(kind, str) else kind)}
 
     def _merged(self, schema: JsonObject) -> JsonObject:
         """Return `schema` merged with the schemas of its `allOf`."""
@@ -165,9 +198,7 @@ class _Filler:
             if keyword in schema:
                 beside = {key: value for key, value in schema.items() if key != keyword}
                 return self._shortest([beside | option for option in schema[keyword]])
-        kind = schema.get("type") or next(
-            (_TYPE_OF_KEYWORD[key] for key in schema if key in _TYPE_OF_KEYWORD), None
-        )
+        kind = _type_of(schema)
         if isinstance(kind, list):
             return self._shortest([schema | {"type": one} for one in kind])
         return self._of_type(kind, schema)
@@ -246,6 +277,13 @@ class _Filler:
             if pattern is None or re.search(pattern, candidate):
                 return candidate
         raise NoInstanceError(f"no simple string is known that matches the pattern {pattern!r}")
+
+
+def _type_of(schema: JsonObject) -> str | list[str] | None:
+    """Return the type of a schema, or its types; `None` if it allows any value."""
+    known = (_TYPE_OF_KEYWORD[key] for key in schema if key in _TYPE_OF_KEYWORD)
+    kind: str | list[str] | None = schema.get("type") or next(known, None)
+    return kind
 
 
 def _number(schema: JsonObject, *, whole: bool) -> int | float:

@@ -18,7 +18,7 @@ from pydantic_core import to_json
 from fastroai.testing.replies import FinishReason, Reply, Usage
 from fastroai.testing.requests import JsonObject, ServedRequest
 from fastroai.testing.rules import NoReplyError
-from fastroai.testing.schema_instances import unfit_instance
+from fastroai.testing.schema_instances import NoInstanceError, unfit_instance
 
 _BYTES_PER_TOKEN = 4
 
@@ -112,7 +112,10 @@ def _content(request: ServedRequest, reply: Reply, *, wrong_schema: bool) -> tup
             raise NoReplyError(
                 "Fault.wrong_schema() needs a request that demands structured output; this one does not"
             )
-        data, calls = unfit_instance(schema), ()
+        try:
+            data, calls = unfit_instance(schema), ()
+        except NoInstanceError as error:
+            raise NoReplyError(f"Fault.wrong_schema() cannot answer this request: {error}") from error
     if data is None:
         return reply.text, calls
     text = _json({"response": data} if schema and not wrong_schema and _is_wrapper(schema, data) else data)

@@ -236,3 +236,40 @@ def test_an_unfit_instance_is_json_that_the_model_refuses(model: type[BaseModel]
         model.model_validate_json(json.dumps(unfit))
     required = sum(field.is_required() for field in model.model_fields.values())
     assert caught.value.error_count() >= required - 1  # a field of type Any takes what comes
+
+
+class Optionals(BaseModel):
+    counts: dict[str, Any] | None = None
+
+
+class AnyOfMany(BaseModel):
+    value: str | list[int] | dict[str, int] | None = None
+
+
+class NeedsAnything(BaseModel):
+    value: Any
+
+
+class OneWord(BaseModel):
+    word: Literal["a", 1] = "a"
+
+
+@pytest.mark.parametrize(
+    "kind", [Optionals, AnyOfMany, NeedsAnything, OneWord, dict[str, bool], dict[str, int]]
+)
+def test_an_unfit_instance_has_a_type_that_no_alternative_allows(kind: Any) -> None:
+    adapter = TypeAdapter(kind)
+    unfit = unfit_instance(adapter.json_schema())
+
+    with pytest.raises(ValidationError):
+        adapter.validate_json(json.dumps(unfit))
+
+
+class Free(BaseModel):
+    anything: Any = None
+
+
+@pytest.mark.parametrize("kind", [Free, dict[str, Any]])
+def test_a_schema_that_every_object_fits_has_no_unfit_instance(kind: Any) -> None:
+    with pytest.raises(NoInstanceError, match="every object fits"):
+        unfit_instance(TypeAdapter(kind).json_schema())

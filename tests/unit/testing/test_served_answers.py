@@ -127,6 +127,10 @@ def test_a_wrong_schema_needs_a_schema() -> None:
     with pytest.raises(NoReplyError, match="needs a request that demands structured output"):
         make_answer(ask(CHAT, "x"), Reply("text", fault=Fault.wrong_schema()))
 
+    tool = {"type": "function", "function": TOOL | {"parameters": {"type": "object"}}}
+    with pytest.raises(NoReplyError, match="every object fits the schema"):
+        make_answer(ask(CHAT, "x", tools=[tool]), Reply(fault=Fault.wrong_schema()))
+
 
 def test_every_call_has_an_id_of_its_own() -> None:
     answer = make_answer(
