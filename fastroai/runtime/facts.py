@@ -1054,11 +1054,10 @@ class QuestionAsked(StepFact, Begins, PlanFact):
 
 @dataclass(slots=True)
 class AnswerGiven(StepFact, Ends, PlanFact):
-    """A person answered a question. The answer to a pause node is the output of the node.
+    """Somebody answered a question. The answer to a pause node is the output of the node.
 
-    At a gate of a workflow that `WorkflowRuns` drives, somebody else can have answered: `resolved_by` in the
-    answer is `human`, `agent`, or `system` for the policy of the gate and the end of its time. An answer
-    without `resolved_by` is that of a person.
+    That is a person, except at gates of workflows that `WorkflowRuns` drives: there, `reviewer` can be
+    `an agent`, or `the system` for the policy of the gate and the end of its time.
     """
 
     kind: ClassVar[str] = "answer_given"
@@ -1071,7 +1070,7 @@ class AnswerGiven(StepFact, Ends, PlanFact):
     name: str = ""
     """The name of the question in its step; empty for a pause node."""
     reviewer: Text[str] = ""
-    """The person who answered, if that is known."""
+    """The person who answered, if that is known; `an agent` or `the system` if it decided at a gate."""
     rationale: Text[str] = ""
     """The reason for the answer, if one was given."""
     written: Written = field(default_factory=dict, compare=False, repr=False)

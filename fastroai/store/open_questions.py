@@ -32,11 +32,11 @@ logger: Final = logging.getLogger("fastroai.store")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The answer of a person."""
+    """The answer to a question."""
 
     value: JsonValue
     reviewer: str
-    """The person who answered, if that is known."""
+    """The person who answered, if that is known; `an agent` or `the system` if it decided at a gate."""
     rationale: str
     """The reason for the answer, if one was given."""
     given_at: datetime

@@ -153,7 +153,16 @@ class FlowCall:
         """Report the decision at a gate."""
         wait = self.machine.state.asking.get(unit)
         question = "" if wait is None else wait.id
-        self.report(facts.AnswerGiven(unit[0], answer.to_json(), visit=unit[1], id=question))
+        self.report(
+            facts.AnswerGiven(
+                unit[0],
+                answer.to_json(),
+                visit=unit[1],
+                id=question,
+                reviewer="" if answer.resolved_by == "human" else answer.by,
+                rationale=answer.rationale,
+            )
+        )
 
     async def _checked(self, step_id: str, result: JsonValue) -> CheckFailure | None:
         """Check a result. Files can be slow to read, so checks that read them run in a thread."""
@@ -172,7 +181,7 @@ class FlowCall:
             if step.gate is None:
                 await self.done(step_id, self.machine.inner(step_id).output)
             elif record.policy == "flag":
-                self.report(facts.AnswerGiven(step_id, FLAGGED.to_json(), visit=visit))
+                self.answer(unit, FLAGGED)
             elif (given := self.replay.answered.get(unit)) is not None:
                 self.answer(unit, given)
             else:

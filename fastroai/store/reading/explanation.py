@@ -62,8 +62,10 @@ class _Told:
             self.running.clear()
         elif isinstance(entry, facts.StepStarted):
             self.running[entry.place] = None
-        elif isinstance(entry, facts.StepEnds) or (isinstance(entry, facts.QuestionAsked) and not entry.name):
-            self.running.pop(entry.place, None)  # a pause node ends with its question
+        elif isinstance(entry, facts.StepEnds) or (
+            isinstance(entry, facts.QuestionAsked | facts.AnswerGiven) and not entry.name
+        ):
+            self.running.pop(entry.place, None)  # a pause node ends with its question, a gate may without one
 
     def attempt(self, place: str, ended_at: datetime) -> tuple[int, str]:
         number, attempt = self._ended.get((place, ended_at), (1, None))

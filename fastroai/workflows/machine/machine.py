@@ -561,7 +561,7 @@ class WorkflowMachine:
                 self._revise(flow, position, gate.on_revise)
             case "kill":
                 flow.killing = True
-                flow.kill_reason = f"gate {step_id!r} was killed by {_BY[answer.resolved_by]}" + (
+                flow.kill_reason = f"gate {step_id!r} was killed by {answer.by}" + (
                     f": {answer.rationale}" if answer.rationale else ""
                 )
                 if gate.on_kill is None:
@@ -674,9 +674,6 @@ class WorkflowMachine:
         if finish.status != "finished":
             finish.resume_at = self.resume_at
         self._decided.append(finish)
-
-
-_BY: Final = {"human": "a person", "agent": "an agent", "system": "the system"}
 
 
 def _keys(plan: FlowPlan, before: tuple[int, ...]) -> Iterator[tuple[str, tuple[int, ...]]]:

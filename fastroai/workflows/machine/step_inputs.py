@@ -20,7 +20,7 @@ _MOST_NAMES: Final = 20
 """Maximum number of fields that a message names."""
 REJECTED: Final = "rejected"
 """Marks an output, beside `output`, that has not passed its checks; recovery steps may read it."""
-_RESOLVERS: Final = ("human", "agent", "system")
+_RESOLVERS: Final = {"human": "a person", "agent": "an agent", "system": "the system"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,11 @@ class GateAnswer:
     decision: Decision
     rationale: str = ""
     resolved_by: Literal["human", "agent", "system"] = "human"
+
+    @property
+    def by(self) -> str:
+        """Who made it, for people."""
+        return _RESOLVERS[self.resolved_by]
 
     def to_json(self) -> dict[str, JsonValue]:
         """Return the answer in the form in which the log has it."""

@@ -59,6 +59,18 @@ flows:
         on_kill: null
       - {id: two, intent: Go on, depends_on: [sure]}
 """
+GATES = """
+version: "0.2"
+functions:
+  ask: {mode: gate, intent: Is it good}
+flows:
+  main:
+    input: {}
+    steps:
+      - {id: flagged, function: ask, policy: flag, on_approve: second, on_kill: null}
+      - {id: second, function: ask, on_approve: third, on_kill: null, depends_on: [flagged]}
+      - {id: third, function: ask, on_approve: null, on_kill: null, depends_on: [second]}
+"""
 
 
 async def begun(runs: WorkflowRuns, spec: str = GATED, **inputs: Any) -> str:
@@ -173,6 +185,25 @@ async def test_a_gate_that_was_resolved_by_a_call_is_not_in_the_inbox() -> None:
     listed = await runs.list_flows()
     assert isinstance(listed, FlowList)
     assert [(one.status, one.awaits) for one in listed.flows] == [("killed", False)]
+
+
+async def test_a_trace_says_who_decided_at_a_gate() -> None:
+    store = MemoryRunStore()
+    runs, inbox = WorkflowRuns(store), Inbox(store)
+    waits = await runs.plan(GATES, inputs={})
+    assert isinstance(waits, AwaitGate), waits
+    [asked] = await inbox.list()
+    await runs.gate_resolve(waits.flow_id, "second", "approve", "it is short", "agent")
+    given = (await inbox.get(asked.id)).answer
+    assert given is not None
+    assert (given.reviewer, given.rationale) == ("an agent", "it is short")
+    await runs.gate_resolve(waits.flow_id, "third", "approve", "why not")
+
+    told = (await RunHistory(store).trace(waits.flow_id)).explain()
+    assert "flagged: the system has answered, because its policy is to approve it" in told
+    assert "second: an agent has answered, because it is short" in told
+    assert "third: a person has answered, because why not" in told
+    assert "cancelled with it" not in told
 
 
 @pytest.mark.parametrize("number", range(1, 4))
