@@ -16,9 +16,9 @@ from fastroai.workflows.answers import (
     ExecuteFlow,
     ExecuteStep,
     FlowEnded,
-    FlowStatus,
     IterationAnswer,
     ListedFlow,
+    ListedStatus,
     LoopState,
     NextAnswer,
     Skipped,
@@ -254,7 +254,7 @@ def listed(run: RunSummary) -> ListedFlow:
     )
 
 
-_LISTED: Final[Mapping[str, FlowStatus]] = {
+_LISTED: Final[Mapping[str, ListedStatus]] = {
     "finished": "complete",
     "failed": "failed",
     "cancelled": "killed",

@@ -29,8 +29,11 @@ IterationOutcome: TypeAlias = Literal["continue", "exit_success", "exit_max", "e
 
 EndStatus: TypeAlias = Literal["complete", "killed", "failed"]
 
-FlowStatus: TypeAlias = Literal["in_progress", "complete", "killed", "failed", "cancelled", "unreadable"]
-"""The status of a flow. Lists show cancelled flows as killed."""
+FlowStatus: TypeAlias = Literal["in_progress", EndStatus, "cancelled"]
+"""The status of a flow in an audit."""
+
+ListedStatus: TypeAlias = Literal["in_progress", EndStatus, "unreadable"]
+"""The status of a flow in a list, which shows cancelled flows as killed."""
 
 ErrorType: TypeAlias = Literal[
     "invalid_spec",
@@ -385,7 +388,7 @@ class ListedFlow(Answer):
 
     flow_id: str
     workflow: str
-    status: FlowStatus
+    status: ListedStatus
     started_at: datetime | None
     updated_at: datetime | None
     awaits: bool = False

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from pydantic import BaseModel
 
-from fastroai.workflows.answers import AuditAnswer, IterationRecord, StepRecord
+from fastroai.workflows.answers import AuditAnswer, FlowStatus, IterationRecord, StepRecord
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "workflow-server.md").read_text(encoding="utf-8")
 
@@ -26,3 +27,8 @@ def test_each_key_of_an_audit_is_listed(heading: str, answer: type[BaseModel]) -
     table = section.partition(f"| {heading} | what it has |\n")[2].partition("\n\n")[0]
     listed = re.findall(r"`(\w+)`", " ".join(row.split("|")[1] for row in table.splitlines()[1:]))
     assert sorted(listed) == sorted(answer.model_fields)
+
+
+def test_each_status_of_an_audit_is_listed() -> None:
+    [row] = re.findall(r"^\| `status` \| (.*) \|$", PAGE.partition("## The audit")[2], re.MULTILINE)
+    assert re.findall(r"`(\w+)`", row) == [*get_args(FlowStatus)]
