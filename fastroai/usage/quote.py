@@ -158,8 +158,9 @@ class Quote:
     def within(self, *budgets: Budget | None) -> Quote:
         """Return the quote with its amounts lowered to the limits of budgets, which stop the work there.
 
-        Only limits in US dollars (`Budget.usd`) count. If the quote has no upper limit, a budget that allows
-        requests of unknown price or of unbounded use (`"allow"`) lowers nothing.
+        Only limits in US dollars (`Budget.usd`) count. A budget with `admission="expected"` can be exceeded:
+        it does not lower the upper amount. If the quote has no upper limit, a budget that allows requests of
+        unknown price or of unbounded use (`"allow"`) lowers nothing.
         """
         quote = self
         for budget in budgets:
@@ -174,17 +175,20 @@ class Quote:
             reason = "its budget does not limit it: 'allow' lets requests with unknown costs pass"
             return replace(self, upper_reasons=(*self.upper_reasons, reason))
         stop = f"its budget stops it at {format_cost(limit)}"
-        return replace(
+        quote = replace(
             self,
             lower_usd=min(self.lower_usd, limit),
             expected_usd=min(self.expected_usd, limit),
-            upper_usd=limit,
             lower_reasons=self.lower_reasons if self.lower_usd <= limit else (stop, *self.lower_reasons),
             expected_reasons=self.expected_reasons
             if self.expected_usd <= limit
             else (stop, *self.expected_reasons),
-            upper_reasons=(stop, *(f"without it: {reason}" for reason in self.upper_reasons)),
         )
+        if budget.admission == "expected":
+            reason = "its budget does not limit it: with 'expected', requests in flight can exceed the budget"
+            return replace(quote, upper_reasons=(*self.upper_reasons, reason))
+        without = (f"without it: {reason}" for reason in self.upper_reasons)
+        return replace(quote, upper_usd=limit, upper_reasons=(stop, *without))
 
     def optional(self, because: str) -> Quote:
         """Return the quote for work that may not run at all: its lowest cost is zero."""

@@ -15,7 +15,7 @@ from pydantic_ai.models.fallback import FallbackModel
 from support.accounting import Account
 
 from fastroai import Budget, BudgetExceeded, FastroAgent, Pipeline, PipelineConfig, StepContext, step
-from fastroai.testing import Fault, ModelServer, Reply, ToolCall
+from fastroai.testing import Fault, ModelServer, Reply, ToolCall, Usage
 from fastroai.usage import Quote
 
 PROMPTS = ["hi", "Write a poem about the sea. " * 200, "日本語のテキスト 🐑" * 50]
@@ -72,6 +72,19 @@ async def test_a_conversation_costs_what_its_quote_allows(
     await agent.run("and now?", message_history=history)
     assert quote.upper_usd is not None
     assert quote.lower_usd <= account.usage.cost_usd - before.cost_usd <= quote.upper_usd
+
+
+async def test_a_call_that_exceeds_its_budget_costs_what_its_quote_allows(
+    server: ModelServer, model: Model, account: Account
+) -> None:
+    server.rule(None, Reply("hello", usage=Usage(10, 4_000)))
+    budget = Budget(usd="0.005", admission="expected")
+    agent = FastroAgent(model, max_tokens=4_000)
+    quote = await agent.estimate("?", budget=budget)
+    await agent.run("?", budget=budget)
+    assert quote.upper_usd is not None
+    assert budget.usd is not None
+    assert quote.expected_usd < budget.usd < account.usage.cost_usd <= quote.upper_usd
 
 
 @pytest.mark.parametrize("output_type", [City, [City, str]])

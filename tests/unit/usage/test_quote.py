@@ -33,6 +33,7 @@ budgets = st.builds(
     usd=st.decimals(min_value="0.000001", max_value=10_000, places=6),
     on_unpriced=st.sampled_from(["refuse", "allow"]),
     on_unbounded=st.sampled_from(["refuse", "allow"]),
+    admission=st.sampled_from(["bound", "expected"]),
 )
 
 
@@ -78,7 +79,9 @@ def test_a_budget_bounds_a_quote_unless_it_lets_pass_what_it_cannot_reckon_with(
 ) -> None:
     under = quote.within(budget)
     assert budget.usd is not None
-    if quote.upper_usd is not None:
+    if budget.admission == "expected":
+        assert under.upper_usd == quote.upper_usd
+    elif quote.upper_usd is not None:
         assert under.upper_usd == min(quote.upper_usd, budget.usd)
     elif "allow" in (budget.on_unpriced, budget.on_unbounded):
         assert under.upper_usd is None
@@ -155,6 +158,15 @@ def test_a_budget_below_everything_bounds_everything_and_says_so() -> None:
     assert made.lower_reasons == ("its budget stops it at $0.50", "least")
     assert made.expected_reasons == ("its budget stops it at $0.50", "likely")
     assert made.upper_reasons == ("its budget stops it at $0.50", "without it: most")
+
+
+def test_a_budget_that_requests_can_exceed_bounds_only_what_is_likely() -> None:
+    made = quote("1", "2", "3").within(Budget(usd="1.5", admission="expected"))
+    assert (made.lower_usd, made.expected_usd, made.upper_usd) == (1, Decimal("1.5"), 3)
+    assert made.expected_reasons == ("its budget stops it at $1.50", "likely")
+    why = "its budget does not limit it: with 'expected', requests in flight can exceed the budget"
+    assert made.upper_reasons == ("most", why)
+    assert made.within(Budget(usd="1.7")).upper_usd == Decimal("1.7")
 
 
 def test_a_budget_that_is_not_of_money_bounds_no_money() -> None:
