@@ -232,14 +232,18 @@ class CostCalculator:
         `cost_of` returns more details, and takes the provider's own bill if you pass it as `stated_usd`.
 
         Raises:
-            ConfigurationError: for the usage of a whole run, because each request is priced by itself; and
-                for usage without its model.
+            ConfigurationError: for the usage of a whole run, because each request is priced by itself; for
+                usage without its model; and for a response with `provider_url` or `timestamp`.
         """
         if isinstance(measured, RunUsage):
             raise ConfigurationError(
                 "usage", measured, "the usage of one request; price each response of the run"
             )
         if isinstance(measured, ModelResponse):
+            for option, value in {"provider_url": provider_url, "timestamp": timestamp}.items():
+                if value is not None:
+                    expected = "no value with a response, which is priced by its own URL and time"
+                    raise ConfigurationError(option, value, expected)
             cost = self.cost_of(measured, model=model, provider=provider)
         elif not model:
             raise ConfigurationError("model", model, "the model that reported the usage")

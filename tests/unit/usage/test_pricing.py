@@ -397,6 +397,13 @@ class TestPriceOfUsage:
         with pytest.raises(ConfigurationError, match="model='': expected the model that reported the usage"):
             CostCalculator().price(Tokens(input_tokens=1), model="")
 
+    @pytest.mark.parametrize(
+        "given", [{"timestamp": datetime(2019, 1, 1, tzinfo=UTC)}, {"provider_url": "https://api.openai.com"}]
+    )
+    def test_a_response_takes_no_other_time_or_url_than_its_own(self, given: dict[str, Any]) -> None:
+        with pytest.raises(ConfigurationError, match="expected no value with a response, which is priced by"):
+            CostCalculator().price(answer("gpt-dated"), **given)
+
 
 class TestKnowingPrices:
     @pytest.mark.parametrize(
