@@ -74,7 +74,8 @@ class SpendLimit:
 
     usd: Decimal | AmountOf
     """The limit in US dollars; or a function that returns it for a key and a tenant, such as the plan of a
-    customer. It is asked again after a second, so that a changed plan holds for the next request.
+    customer. It is asked again after a second, so that a changed plan holds for the next request. Requests
+    that come before its first answer for their key and tenant each ask it, and so do those after a failure.
     """
     window: Window
     """The period for which the limit holds: each hour, day or month, or all time."""
@@ -174,7 +175,7 @@ class SpendLimit:
         """Return the limit of the account with this key, in US dollars.
 
         If `usd` is a function, sync or async, it gets the key and the tenant, and what it returns for them
-        holds for a second.
+        holds for a second. Calls that come before it has returned for the first time each call it.
 
         Raises:
             ConfigurationError: the function `usd` failed, or did not return a positive amount.

@@ -284,6 +284,20 @@ async def test_while_one_request_asks_for_a_plan_anew_the_others_go_by_the_known
     assert (await first, asked) == (2, 2)
 
 
+async def test_requests_that_come_before_the_first_answer_about_a_plan_each_ask() -> None:
+    asked = 0
+
+    async def plan(key: str, tenant: str | None) -> int:
+        nonlocal asked
+        asked += 1
+        await asyncio.sleep(0)
+        return 5
+
+    limit = SpendLimit(usd=plan)
+    assert await asyncio.gather(*(limit.amount_for("k") for _ in range(3))) == [5] * 3
+    assert (asked, await limit.amount_for("k"), asked) == (3, 5, 3)
+
+
 async def test_a_plan_that_could_not_be_asked_for_is_asked_for_again() -> None:
     async def plan(key: str, tenant: str | None) -> int:
         nonlocal is_down
