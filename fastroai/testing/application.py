@@ -90,14 +90,15 @@ class _Endpoint:
 
     def batched(
         self, headers: Mapping[str, str], raw_body: bytes, batch: str
-    ) -> tuple[int, JsonObject] | None:
+    ) -> tuple[int, JsonObject | str] | None:
         """Answer a request in a batch: its status and body. `None` if its fault is to give no answer."""
         delivery = self._answer(headers, raw_body, batch)
         delivery.on_end(True, False)
-        if delivery.fault is not None and delivery.fault.silent:
+        fault, body = delivery.fault, b"".join(chunk.data for chunk in delivery.chunks)
+        if fault is not None and fault.silent:
             return None
-        body: JsonObject = json.loads(b"".join(chunk.data for chunk in delivery.chunks))
-        return delivery.status, body
+        is_text = fault is not None and fault.kind == "malformed"
+        return delivery.status, body.decode(errors="replace") if is_text else json.loads(body)
 
     def _answer(self, headers: Mapping[str, str], raw_body: bytes, batch: str | None = None) -> Delivery:
         """Decide what to send, and put that into the ledger before the first byte is sent."""
@@ -130,12 +131,14 @@ class _Endpoint:
 
     def _deliver(self, entry: LedgerEntry, reply: Reply, answer: Answer) -> Delivery:
         fault = reply.fault
+        has_expired = entry.batch is not None and fault is not None and fault.silent
+        is_billed = fault is None or (fault.billed and not has_expired)
         entry = replace(
             entry,
             model=answer.model,
             status=None if fault and fault.silent else 200,
-            billed=fault is None or fault.billed,
-            usage=answer.usage if fault is None or fault.billed else Usage(),
+            billed=is_billed,
+            usage=answer.usage if is_billed else Usage(),
             fault=fault.name if fault else None,
             response_id=f"{self.wire.id_prefix}{answer.id}",
         )

@@ -14,8 +14,10 @@ from starlette.routing import Route
 
 from fastroai.testing.requests import JsonObject
 
-AnswerBatched: TypeAlias = Callable[[Mapping[str, str], bytes, str], tuple[int, JsonObject] | None]
-"""Function that answers a request in the batch with an id: its status and body; `None` if it never runs."""
+AnswerBatched: TypeAlias = Callable[[Mapping[str, str], bytes, str], tuple[int, JsonObject | str] | None]
+"""Function that answers a request in the batch with an id: its status and body; `None` if it never runs.
+
+A body that is not JSON is a text."""
 
 _NOT_FOUND: Final = {"error": {"message": "no such file or batch", "type": "not_found_error"}}
 
@@ -27,12 +29,16 @@ class _Batch:
     """The lines of its results, in the format of the provider."""
     input_file: str = ""
     is_cancelled: bool = False
+    """Whether it was cancelled before it had ended."""
     created: datetime = field(default_factory=lambda: datetime.now(UTC))
 
 
 @dataclass
 class Batches:
-    """The files and batches that clients have created. A batch is answered as it comes."""
+    """The files and batches that clients have created.
+
+    A batch is answered as it comes, so a cancelled one has all of its results.
+    """
 
     responses: AnswerBatched
     messages: AnswerBatched
@@ -128,7 +134,7 @@ class Batches:
         batch = request.path_params["id"]
         if batch not in self.batches:
             return _json(_NOT_FOUND, 404)
-        self.batches[batch].is_cancelled = True
+        self.batches[batch].is_cancelled |= self._status(self.batches[batch]) == "in_progress"
         return _json(self._described(request, batch))
 
     def _status(self, batch: _Batch) -> Literal["in_progress", "ended"]:
@@ -136,7 +142,7 @@ class Batches:
 
     def _described(self, request: Request, name: str) -> JsonObject:
         batch = self.batches[name]
-        has_ended = self._status(batch) == "ended"
+        has_ended, created = self._status(batch) == "ended", batch.created.isoformat()
         if batch.input_file:
             return {
                 "id": name,
@@ -145,7 +151,7 @@ class Batches:
                 "input_file_id": batch.input_file,
                 "output_file_id": f"{name}-output" if has_ended else None,
                 "completion_window": "24h",
-                "status": "completed" if has_ended else "in_progress",
+                "status": "cancelled" if batch.is_cancelled else "completed" if has_ended else "in_progress",
                 "created_at": int(batch.created.timestamp()),
             }
         counts = {"processing": 0, "succeeded": 0, "errored": 0, "canceled": 0, "expired": 0}
@@ -154,11 +160,11 @@ class Batches:
             "type": "message_batch",
             "processing_status": "ended" if has_ended else "in_progress",
             "request_counts": counts | {"succeeded" if has_ended else "processing": len(batch.requests)},
-            "created_at": batch.created.isoformat(),
-            "expires_at": batch.created.isoformat(),
-            "ended_at": batch.created.isoformat() if has_ended else None,
+            "created_at": created,
+            "expires_at": created,
+            "ended_at": created if has_ended else None,
             "archived_at": None,
-            "cancel_initiated_at": None,
+            "cancel_initiated_at": created if batch.is_cancelled else None,
             "results_url": f"{request.base_url}v1/messages/batches/{name}/results" if has_ended else None,
         }
 

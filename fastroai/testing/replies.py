@@ -90,6 +90,9 @@ class Fault:
 
     Make one with a class method, such as `Fault.status(429)`. The answer is billed, so that the ledger counts
     its usage, unless the fault is a `status`, or `disconnect(billed=False)`.
+
+    In a batch, a request without any answer expires, and is not billed. A `malformed` answer is a text in
+    place of JSON. `slow`, `cut`, and `hang` after some pieces change nothing there.
     """
 
     kind: FaultKind

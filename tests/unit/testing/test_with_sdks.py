@@ -6,7 +6,9 @@ import httpx2
 import pytest
 from anthropic import APIStatusError as AnthropicStatusError
 from anthropic import AsyncAnthropic
+from anthropic.types.messages import MessageBatch
 from openai import APIConnectionError, AsyncOpenAI, BadRequestError, RateLimitError
+from openai.types import Batch
 from openai.types.chat import ChatCompletionMessageParam
 
 from fastroai.testing import Fault, ModelServer, Reply, ToolCall, Usage
@@ -215,3 +217,84 @@ async def test_the_ledger_keeps_headers_and_body(model_server: ModelServer) -> N
 def test_models_wait_for_a_connection_longer_than_sdks_do(model_server: ModelServer, reference: str) -> None:
     client = model_server.model(reference).client  # type: ignore[attr-defined]
     assert (client.timeout.connect, client.timeout.read) == (60, 600)
+
+
+# --- batches ---
+
+
+async def openai_batch(client: AsyncOpenAI, *prompts: str) -> Batch:
+    lines = [
+        json.dumps(
+            {
+                "custom_id": prompt,
+                "method": "POST",
+                "url": "/v1/responses",
+                "body": {"model": "gpt-5-mini", "input": prompt},
+            }
+        ).encode()
+        for prompt in prompts
+    ]
+    file = await client.files.create(file=("batch.jsonl", b"\n".join(lines)), purpose="batch")
+    return await client.batches.create(
+        input_file_id=file.id, endpoint="/v1/responses", completion_window="24h"
+    )
+
+
+async def anthropic_batch(client: AsyncAnthropic, *prompts: str) -> MessageBatch:
+    return await client.messages.batches.create(
+        requests=[
+            {
+                "custom_id": prompt,
+                "params": {
+                    "model": "claude-haiku-4-5",
+                    "max_tokens": 9,
+                    "messages": [{"role": "user", "content": prompt}],
+                },
+            }
+            for prompt in prompts
+        ]
+    )
+
+
+async def test_a_batch_that_is_cancelled_says_so_and_one_that_has_ended_cannot_be(
+    model_server: ModelServer,
+) -> None:
+    async with openai(model_server) as client:
+        ended = await openai_batch(client, "hi")
+        assert (await client.batches.cancel(ended.id)).status == "completed"
+        model_server.holds_batches = True
+        going = await openai_batch(client, "hi")
+        await client.batches.cancel(going.id)
+        cancelled = await client.batches.retrieve(going.id)
+    assert (ended.status, going.status, cancelled.status) == ("completed", "in_progress", "cancelled")
+    assert cancelled.output_file_id is not None
+    async with anthropic(model_server) as client:
+        going_on = await anthropic_batch(client, "hi")
+        stopped = await client.messages.batches.cancel(going_on.id)
+    assert (going_on.cancel_initiated_at, going_on.processing_status) == (None, "in_progress")
+    assert (stopped.cancel_initiated_at, stopped.processing_status) == (stopped.created_at, "ended")
+
+
+@pytest.mark.parametrize("fault", [Fault.malformed(), Fault.hang(), Fault.disconnect()])
+async def test_a_fault_in_a_batch_is_that_of_one_request(model_server: ModelServer, fault: Fault) -> None:
+    model_server.rule(lambda request: request.prompt == "bad", Reply("x", fault=fault))
+    async with openai(model_server) as client:
+        batch = await openai_batch(client, "good", "bad")
+        assert batch.output_file_id is not None
+        content = await client.files.content(batch.output_file_id)
+    good, bad = (json.loads(line) for line in content.text.splitlines())
+    assert good["response"]["body"]["status"] == "completed"
+    if fault.kind == "malformed":
+        with pytest.raises(json.JSONDecodeError):
+            json.loads(bad["response"]["body"])
+    else:
+        assert bad["error"]["code"] == "batch_expired"
+    async with anthropic(model_server) as client:
+        made = await anthropic_batch(client, "good", "bad")
+        results = {
+            one.custom_id: one.result.type async for one in await client.messages.batches.results(made.id)
+        }
+    assert results == {"good": "succeeded", "bad": "succeeded" if fault.kind == "malformed" else "expired"}
+    is_billed = fault.kind == "malformed"
+    assert [entry.billed for entry in model_server.ledger.entries] == [True, is_billed] * 2
+    assert all(bool(entry.usage.output_tokens) == entry.billed for entry in model_server.ledger.entries)
