@@ -198,7 +198,7 @@ class FastroAgent(MapsRows[OutputDataT], Generic[AgentDepsT, OutputDataT]):
             temperature=config.temperature,
             max_tokens=config.max_tokens,
         )
-        meter = Metered(config.cost_calculator)
+        meter = Metered(config.cost_calculator, request_retries=config.request_retries)
         deferred_model: str | None = None
         # The default is not None: pyright takes None for an output type, that of agents without output.
         output = first_given(output_type, default=None)

@@ -110,6 +110,14 @@ def retries_of(model: Model, settings: ModelSettings | None, given: int | None) 
     return asked if isinstance(asked, int) and asked > 0 else DEFAULT_REQUEST_RETRIES
 
 
+def repeated_by_sdk(model: Model, settings: ModelSettings | None, given: int | None) -> ModelSettings | None:
+    """Return settings with which the SDK of a model built here makes the attempts, as nobody else does."""
+    client = None if model.provider is None else model.provider.client
+    if getattr(client, "max_retries", None) != 0:
+        return settings  # its retries were not turned off
+    return {**(settings or {}), "max_retries": retries_of(model, settings, given)}
+
+
 def leaves(model: Model) -> list[Model]:
     """Return the leaf models to which a model hands its requests; each has one provider."""
     if isinstance(model, FallbackModel):

@@ -47,7 +47,7 @@ from pydantic_ai.tools import ToolDefinition
 
 from fastroai.agent.agent_run import AgentRun, agent_run_of
 from fastroai.agent.config import DEFAULT_REQUEST_RETRIES, REQUEST_RETRY_DELAY
-from fastroai.agent.models import ModelCache, note_loop, providers_of, retries_of
+from fastroai.agent.models import ModelCache, note_loop, providers_of, repeated_by_sdk, retries_of
 from fastroai.agent.other_models import batches
 from fastroai.agent.other_models.batched import BatchedOnRecord, current_batching, wait_for_batch
 from fastroai.agent.other_models.unanswered import Unanswered, continued_job, current_plain_run, works_on
@@ -146,7 +146,8 @@ class Metered(AbstractCapability[Any]):
 
             await pydantic_ai.direct.model_request(Metered().model("openai:gpt-5-mini"), messages)
 
-        If you give a name, the SDK does not retry. The meter does, but only in a run or `budget_scope`.
+        If you give a name, the meter retries in a run or `budget_scope`, and the SDK outside, as often as
+        `request_retries` says.
 
         Raises:
             UnknownModelError: the name does not say which provider has the model.
@@ -461,7 +462,8 @@ class MeteredModel(FollowedMethods, OwnedModel):
         """Send a request, and again after a transport failure; or ask for an answer that is in progress."""
         scope = current_scope()
         if scope is None:
-            return await self.wrapped.request(messages, model_settings, model_request_parameters)
+            settings = self._outside_of_runs(model_settings)
+            return await self.wrapped.request(messages, settings, model_request_parameters)
         job = continued_job(messages)
         if job is not None and (waiting := self._waiting(scope, job)) is not None:
             ask = functools.partial(
@@ -485,6 +487,8 @@ class MeteredModel(FollowedMethods, OwnedModel):
         """Have the provider shorten messages, in a request that is billed like any other."""
         scope = current_scope()
         if scope is None:
+            settings = self._outside_of_runs(request_context.model_settings)
+            request_context = replace(request_context, model_settings=settings)
             return await self.wrapped.compact_messages(request_context, instructions=instructions)
         terms = CompactionTerms(
             self.meter,
@@ -499,6 +503,12 @@ class MeteredModel(FollowedMethods, OwnedModel):
         response = await self._answer(scope, terms, self._run(scope))
         note_metered(response)
         return response
+
+    def _outside_of_runs(self, settings: ModelSettings | None) -> ModelSettings | None:
+        """Return the settings of a request that this meter does not retry: its SDK does instead."""
+        if not self.meter.models.has_built(self.wrapped):
+            return settings
+        return repeated_by_sdk(self.wrapped, settings, self.meter.request_retries)
 
     async def _answer(self, scope: Scope, terms: Terms, run: AgentRun | None) -> ModelResponse:
         on_record = self._on_record(scope, terms)
@@ -583,8 +593,9 @@ class MeteredModel(FollowedMethods, OwnedModel):
         """Open a stream, and again after a transport failure before its first chunk."""
         scope = current_scope()
         if scope is None:
+            settings = self._outside_of_runs(model_settings)
             async with self.wrapped.request_stream(
-                messages, model_settings, model_request_parameters, run_context
+                messages, settings, model_request_parameters, run_context
             ) as stream:
                 yield stream
             return

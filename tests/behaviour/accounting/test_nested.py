@@ -8,8 +8,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 from pydantic_ai import Agent, RunContext
 from pydantic_ai.capabilities import Hooks
+from pydantic_ai.direct import model_request, model_request_stream
 from pydantic_ai.exceptions import FallbackExceptionGroup, ModelAPIError, ModelHTTPError
-from pydantic_ai.messages import ModelResponse
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse
 from pydantic_ai.models import Model, ModelRequestContext
 from pydantic_ai.models.concurrency import ConcurrencyLimitedModel
 from pydantic_ai.models.fallback import FallbackModel
@@ -17,7 +18,7 @@ from pydantic_ai.models.instrumented import InstrumentedModel
 from pydantic_ai.models.wrapper import WrapperModel
 from support.accounting import Account, open_account
 
-from fastroai import FastroAgent, Metered, Pipeline, StepContext, step
+from fastroai import Budget, FastroAgent, Metered, Pipeline, StepContext, budget_scope, step
 from fastroai.errors import ScopeClosedError, usage_of
 from fastroai.testing import Fault, ModelServer, Reply, ToolCall, Usage
 from fastroai.usage import CostCalculator
@@ -138,6 +139,40 @@ async def test_a_meter_outside_of_any_run_does_nothing(server: ModelServer, mode
     async with agent.run_stream("?") as stream:
         assert await stream.get_output() == "echo: ?"
     assert len(server.ledger.billed) == 2
+
+
+@pytest.mark.parametrize("retries", [None, 0, 1])
+async def test_outside_of_any_run_the_sdk_of_a_model_that_was_built_by_name_retries(
+    server: ModelServer, reference: str, monkeypatch: pytest.MonkeyPatch, retries: int | None
+) -> None:
+    for name, value in server.environment().items():
+        monkeypatch.setenv(name, value)
+    prompt: list[ModelMessage] = [ModelRequest.user_text_prompt("?")]
+    metered = Metered(request_retries=retries).model(reference)
+
+    async def stream() -> None:
+        async with model_request_stream(metered, prompt) as stream:
+            async for _ in stream:
+                pass
+
+    for ask in (
+        lambda: model_request(metered, prompt),
+        stream,
+        lambda: FastroAgent(reference, request_retries=retries).agent.run("?"),
+    ):
+        server.reset()
+        server.fail_next(3, Fault.status(503, retry_after=0.001))
+        with pytest.raises(ModelHTTPError):
+            await ask()
+        assert len(server.ledger.entries) == (3 if retries is None else 1 + retries)
+
+
+async def test_a_plain_run_of_the_agent_inside_has_its_retries(server: ModelServer, model: Model) -> None:
+    server.fail_next(2, Fault.status(503))
+    async with budget_scope(Budget(requests=5)):
+        with pytest.raises(ModelHTTPError):
+            await FastroAgent(model, request_retries=1).agent.run("?")
+    assert len(server.ledger.entries) == 2
 
 
 async def test_a_meter_of_a_plain_agent_can_retry_requests_too(
