@@ -118,7 +118,8 @@ class Resumption:
     """Keys of the rows that were in flight when the process died, except those of `collected`. A request
     without an answer on record counts at its bound."""
     collected: tuple[str, ...] = ()
-    """Keys of the rows whose requests an earlier process has sent in batches, which were not sent again."""
+    """Keys of the rows whose requests an earlier process has sent in batches, or to be answered in the
+    background. They were not sent again."""
     new: int = 0
     """Rows that no earlier process had begun."""
     gone: int = 0
@@ -130,7 +131,7 @@ class Resumption:
         told += [f"{count} asked anew (new {what})" for what, count in self.changed.items()]
         told += [f"{self.failed} had failed"] if self.failed else []
         told += [f"{len(self.interrupted)} interrupted"] if self.interrupted else []
-        told += [f"{len(self.collected)} in batches"] if self.collected else []
+        told += [f"{len(self.collected)} to be collected"] if self.collected else []
         told += [f"{self.new} new"] if self.new else []
         told += [f"{self.gone} gone"] if self.gone else []
         return ", ".join(told) or "no rows"

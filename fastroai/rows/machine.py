@@ -153,7 +153,7 @@ class RowMachine:
         self._interrupted: list[str] = []
         """Keys of the rows that an earlier process was asking when it died."""
         self._collected: list[str] = []
-        """Keys of the rows whose requests an earlier process has sent in batches."""
+        """Keys of the rows whose answers an earlier process has left to be collected."""
         self._asked_anew: Counter[str] = Counter()
         self._counts: Counter[str] = Counter()
         self._on_record = 0

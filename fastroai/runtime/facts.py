@@ -1363,11 +1363,14 @@ class RequestEnded(Ends):
 
 @dataclass(slots=True, kw_only=True)
 class RequestInBatch(PlacedFact, Notes):
-    """A request was sent in a batch. A process that resumes the run collects its answer from the batch."""
+    """A request was sent in a batch, or is answered in the background of its provider.
+
+    A process that resumes the run collects the answer.
+    """
 
     kind: ClassVar[str] = "request_in_batch"
     says: ClassVar = None
-    holds: ClassVar = "the batch of a request"
+    holds: ClassVar = "where the answer to a request will be"
     identity: ClassVar = ("request", "id")
     id: str
     pending: Payload[Any]

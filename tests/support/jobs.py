@@ -62,6 +62,8 @@ class JobProvider:
     cancelled: list[str] = field(default_factory=list)
     batches: list[list[str]] = field(default_factory=list)
     """The bodies of each batch that arrived."""
+    forgotten: list[str] = field(default_factory=list)
+    """Background responses that cannot be asked for any more."""
     held: asyncio.Event | None = None
     """Set to let the results of batches and background responses be ready; they are at once without it."""
     _faults: int = 0
@@ -154,6 +156,10 @@ class JobProvider:
         return _events(("response.created", queued)) if body.get("stream") else _json(queued)
 
     def _poll(self, job: str, *, streamed: bool) -> httpx2.Response:
+        if job in self.forgotten:
+            return httpx2.Response(404, json={"error": {"message": "no such response"}})
+        if job in self.cancelled:
+            return self._cancelled(job)
         state = self._jobs[job]
         state["polls"] += 1
         body = state["body"]
@@ -168,6 +174,9 @@ class JobProvider:
 
     def _cancel(self, job: str) -> httpx2.Response:
         self.cancelled.append(job)
+        return self._cancelled(job)
+
+    def _cancelled(self, job: str) -> httpx2.Response:
         body = self._jobs[job]["body"]
         return _json({**_response(job, body), "status": "cancelled", "background": True})
 

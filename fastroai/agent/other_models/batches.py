@@ -18,7 +18,7 @@ from pydantic_ai.models.batch import Batch, BatchRequest, BatchResult, EncodedBa
 from fastroai.agent.agent_run import AgentRun
 from fastroai.agent.requests.recorded_requests import KnownResponse, RequestOnRecord
 from fastroai.agent.requests.request_attempt import RequestAttempt
-from fastroai.agent.requests.request_terms import BatchTerms
+from fastroai.agent.requests.request_terms import Terms
 from fastroai.errors import ScopeClosedError
 from fastroai.pydantic_ai_private import batch_job_error, id_in_batch
 from fastroai.runtime import Scope
@@ -62,9 +62,9 @@ async def encode(attempt: RequestAttempt, request: BatchRequest) -> MeteredBatch
 
 
 def rejoined(
-    scope: Scope, terms: BatchTerms, run: AgentRun | None, on_record: RequestOnRecord, known: KnownResponse
+    scope: Scope, terms: Terms, run: AgentRun | None, on_record: RequestOnRecord, known: KnownResponse
 ) -> RequestAttempt:
-    """Return the attempt for a request that an earlier process has sent in a batch, as it is on record.
+    """Return the attempt for a request whose answer an earlier process has not collected, as it is on record.
 
     Raises:
         ScopeClosedError: the run has ended.
@@ -76,7 +76,8 @@ def rejoined(
     attempt = RequestAttempt(scope, terms, run, on_record.used, on_record)
     claims = {} if known.sent.in_batch is None else known.sent.in_batch.claims
     attempt.reservation = readmit(scope, terms, known.sent, claims)  # pyright: ignore[reportArgumentType]
-    attempt.job, attempt.lowered_to = id_in_batch(known.response), record.lowered_to
+    attempt.job = id_in_batch(known.response) or known.response.provider_response_id
+    attempt.lowered_to = record.lowered_to
     attempt.started_at = record.started_at
     return attempt
 

@@ -68,10 +68,8 @@ class Unanswered:
 
     async def give_up(self, run: object) -> None:
         """End the attempts of a run whose answers did not come: the requests are sent again."""
-        for attempt in self._of.get(id(run), ()):
-            if attempt.on_record is not None:
-                attempt.on_record.is_in_batch = False
-        await self.leave(run)
+        for attempt in list(self._of.get(id(run), ())):
+            await attempt.give_up()
 
     async def leave(self, run: object) -> None:
         """End the attempts of a run that ends or gives up waiting: charge what they can have cost."""

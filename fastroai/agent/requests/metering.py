@@ -26,6 +26,7 @@ from pydantic_ai.capabilities import (
     WrapRunHandler,
     WrapToolExecuteHandler,
 )
+from pydantic_ai.exceptions import ModelAPIError, SuspendedResponseExpired
 from pydantic_ai.messages import (
     ModelMessage,
     ModelResponse,
@@ -512,8 +513,8 @@ class MeteredModel(FollowedMethods, OwnedModel):
 
     async def _answer(self, scope: Scope, terms: Terms, run: AgentRun | None) -> ModelResponse:
         on_record = self._on_record(scope, terms)
-        if on_record is not None and (known := await on_record.replay()) is not None:
-            return self._replayed(known, terms)
+        if (answer := await self._answer_on_record(scope, terms, run, on_record)) is not None:
+            return answer
         if on_record is not None and on_record.cut_at is not None:
             terms = terms.longer_than(on_record.cut_at)
         before: Retry | None = None
@@ -552,6 +553,8 @@ class MeteredModel(FollowedMethods, OwnedModel):
         if response.state != "suspended" or not self._keeps(attempt, response):
             attempt.settle(response)
             await attempt.conclude(trace_id, response)
+        else:
+            await attempt.answered_later(response)
         return response
 
     async def _ask_about(
@@ -608,12 +611,10 @@ class MeteredModel(FollowedMethods, OwnedModel):
         if waiting is None:
             self._note_parameters(run, model_request_parameters)
             on_record = self._on_record(scope, terms)
-            if on_record is not None and (known := await on_record.replay()) is not None:
-                note_metered(known.response)
+            if (answer := await self._answer_on_record(scope, terms, run, on_record)) is not None:
+                note_metered(answer)
                 yield CompletedStreamedResponse(
-                    self._replayed(known, terms),
-                    model_request_parameters=model_request_parameters,
-                    replay_events=True,
+                    answer, model_request_parameters=model_request_parameters, replay_events=True
                 )
                 return
         before: Retry | None = None
@@ -661,6 +662,7 @@ class MeteredModel(FollowedMethods, OwnedModel):
                     response = stream.get()
                     note_metered(response)
                     if self._keeps(attempt, response):
+                        await attempt.answered_later(response)
                         return
                     attempt.abandon(response, None)
                     await attempt.conclude(trace_id, response)
@@ -682,6 +684,42 @@ class MeteredModel(FollowedMethods, OwnedModel):
         attempt.answered()
         return True
 
+    async def _answer_on_record(
+        self, scope: Scope, terms: Terms, run: AgentRun | None, on_record: RequestOnRecord | None
+    ) -> ModelResponse | None:
+        """Return the answer on record, or collect one for which an earlier process did not wait.
+
+        Returns `None` if there is none, or none any more: then the request is sent.
+        """
+        if on_record is None or (known := await on_record.replay()) is None:
+            return None
+        if not known.is_pending:
+            return self._replayed(known, terms)
+        attempt = self._rejoined(scope, terms, run, on_record, known)
+        messages = [*terms.messages, known.response]
+        ask = functools.partial(terms.wrapped.request, messages, terms.settings, terms.parameters)
+        try:
+            return await self._collect(attempt, ask)
+        except ModelAPIError:
+            return known.response  # PydanticAI asks again, and cancels the work if it gives up
+        except SuspendedResponseExpired:
+            await attempt.give_up()
+            attempt.mark_retried()
+            return None
+
+    def _rejoined(
+        self,
+        scope: Scope,
+        terms: Terms,
+        run: AgentRun | None,
+        on_record: RequestOnRecord,
+        known: KnownResponse,
+    ) -> RequestAttempt:
+        """Keep a request that an earlier process has sent until its answer is collected."""
+        attempt = batches.rejoined(scope, terms, run, on_record, known)
+        self.meter.unanswered.keep(attempt, self._run_or(scope))
+        return attempt
+
     def _waiting(self, scope: Scope, job: str | None) -> RequestAttempt | None:
         return None if job is None else self.meter.unanswered.find(self._run_or(scope), job)
 
@@ -699,7 +737,7 @@ class MeteredModel(FollowedMethods, OwnedModel):
         try:
             await attempt.terms.wrapped.cancel_suspended_response(response)
         finally:
-            await attempt.leave()
+            await attempt.give_up()
 
     async def decide(
         self, request: DecisionRequest, model_settings: DecisionModelSettings
@@ -789,16 +827,14 @@ class MeteredModel(FollowedMethods, OwnedModel):
         if not known.is_pending:
             note_metered(known.response)
             return self._replayed(known, terms)
-        attempt = batches.rejoined(scope, terms, run, on_record, known)
-        self.meter.unanswered.keep(attempt, self._run_or(scope))
+        self._rejoined(scope, terms, run, on_record, known)
         return known.response
 
     async def _note_batch(self, pending: ModelResponse) -> None:
         """Put on record in which batch a request is, if the response says that it waits in one."""
         attempt = self._in_batch_of(pending)
-        if attempt is not None and attempt.on_record is not None:
-            assert attempt.reservation is not None
-            await attempt.on_record.sent_in_batch(pending, attempt.reservation.claims)
+        if attempt is not None:
+            await attempt.answered_later(pending)
 
     def _leaves_batch_running(self, pending: ModelResponse) -> bool:
         """Return whether a later process collects the answer to a request in a batch."""

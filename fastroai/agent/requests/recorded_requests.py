@@ -72,7 +72,7 @@ class KnownResponse:
     sent: ChargeOnRecord
     """The request, perhaps of another agent call, if calls have changed places."""
     is_pending: bool = False
-    """Whether the answer is still to be collected: the response says in which batch the request is."""
+    """Whether the answer is still to be collected: the response says where it will be."""
 
 
 @dataclass(slots=True)
@@ -151,8 +151,8 @@ class RequestOnRecord:
     """Attempts at this request that are on record and brought no response."""
     cut_at: int | None = None
     """The `max_tokens` of an answer on record that was cut there, as budgets could pay for no more."""
-    is_in_batch: bool = False
-    """Whether it is on record in which batch the request is."""
+    is_pending: bool = False
+    """Whether it is on record where the answer will be: in a batch, or in the background."""
     _asked: Asked = None
     _new: NewMessages | None = None
     """The messages that the request adds, until they are on record."""
@@ -210,11 +210,11 @@ class RequestOnRecord:
             return KnownResponse(response, last)
         if last.in_batch is not None and last.ends is None:
             pending = _message(
-                run, last.in_batch.pending, f"the batch of a request in {self.request.place!r}"
+                run, last.in_batch.pending, f"where the answer to a request in {self.request.place!r} will be"
             )
             assert isinstance(pending, ModelResponse)
             assert isinstance(last.begins, RequestSent)
-            self._id, self.is_in_batch = last.begins.id, True
+            self._id, self.is_pending = last.begins.id, True
             return KnownResponse(pending, last, is_pending=True)
         last.mark("retried")  # this run asks again
         for sent in charges:
@@ -267,15 +267,15 @@ class RequestOnRecord:
             self._id = ""  # it was never put on record as sent
             raise
 
-    async def sent_in_batch(self, pending: ModelResponse, claims: dict[str, str]) -> None:
-        """Put on record in which batch the request is, before anybody waits for its answer.
+    async def answered_later(self, pending: ModelResponse, claims: dict[str, str]) -> None:
+        """Put on record where the answer will be, before anybody waits for it.
 
         `pending` is the response that PydanticAI gives meanwhile, `claims` are those of `Reservation`.
         """
         run = self.log.run
-        if run is None or self.is_in_batch or not self._id or run.journal.has_ended:
+        if run is None or self.is_pending or not self._id or run.journal.has_ended:
             return
-        self.is_in_batch = True
+        self.is_pending = True
         known = seal(_as_json(pending), run.codec)
         await self.log.commit(
             RequestInBatch(place=self.request.place, id=self._id, pending=known, claims=claims)
@@ -284,7 +284,7 @@ class RequestOnRecord:
     @property
     def is_collected_later(self) -> bool:
         """Whether a process that takes the run up can collect the answer, and nobody cancels the run."""
-        return self.is_in_batch and not self.log.is_cancelling
+        return self.is_pending and not self.log.is_cancelling
 
     async def ended(self, record: RequestRecord, response: ModelResponse | None) -> None:
         """Put the end of the request on record.

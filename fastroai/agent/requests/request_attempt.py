@@ -383,9 +383,21 @@ class RequestAttempt:
             self._note_end()
         await self.reservation.conclude()
 
+    async def answered_later(self, pending: ModelResponse) -> None:
+        """Put on record where the answer will be, so that a process that resumes the run collects it."""
+        if self.on_record is not None:
+            assert self.reservation is not None
+            await self.on_record.answered_later(pending, self.reservation.claims)
+
+    async def give_up(self) -> None:
+        """Do `leave`, for good: nobody collects the answer."""
+        if self.on_record is not None:
+            self.on_record.is_pending = False
+        await self.leave()
+
     @property
     def is_collected_later(self) -> bool:
-        """Whether the request is in a batch on record, so that a later process collects its answer."""
+        """Whether it is on record where the answer will be, so that a later process collects it."""
         return self.on_record is not None and self.on_record.is_collected_later
 
     def abandon(self, response: ModelResponse, error: BaseException | None) -> None:

@@ -21,6 +21,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.usage import RequestUsage
 from support.agents import paid_agent, request_costs, streaming_agent
 from support.faulty_store import FaultyStore, Write, gone
+from support.interruptions import DyingStore, nth
 from support.jobs import JobProvider
 from typer.testing import CliRunner
 
@@ -51,6 +52,7 @@ from fastroai.errors import (
 from fastroai.functions import compute, flow, infer, parallel
 from fastroai.pipelines import BudgetRefused, WaitEnded, WaitStarted
 from fastroai.runtime.budgets.budget_scopes import budget_scope
+from fastroai.runtime.facts import RequestInBatch
 from fastroai.steps import spend
 from fastroai.store import MemoryRunStore, SQLiteSpendStore
 from fastroai.testing import ModelServer, Reply, Usage
@@ -831,7 +833,32 @@ async def test_the_command_line_shows_what_a_run_waits_for(
     assert (run["status"], run["due_at"]) == ("paused", "2026-03-11T00:00:00+00:00")
 
 
-# --- batches ---
+# --- answers that come later ---
+
+
+async def test_a_background_response_counts_in_the_window_in_which_its_request_was_sent(
+    world: World,
+) -> None:
+    provider, limit = JobProvider(polls=0), world.limit("0.01")
+    background: Any = {"openai_background": True, "max_tokens": 100}
+    agent = FastroAgent(provider.model(), model_settings=background)
+
+    @step
+    async def write(ctx: StepContext) -> str:
+        return str(await ctx.run(agent, "first"))
+
+    door = Pipeline("letters", {"write": write}, config=PipelineConfig(budget=[limit]))
+    dying: Any = DyingStore(world.runs, nth(RequestInBatch), written=True)
+    with pytest.raises(RunStoreUnavailable):
+        await door.execute(run_id="r", store=dying)
+    status = await limit.status()
+    assert status.spent_usd + status.reserved_usd > provider.billed_usd == 0
+    world.now = MIDNIGHT
+    result = await door.resume("r", store=world.runs)
+    assert (result.status, provider.submitted) == ("finished", 1)
+    assert result.usage.cost_usd == result.usage.total.committed_usd == provider.billed_usd > 0
+    windows = await SpendBook(world.spending).list(closed=True)
+    assert [(each.is_open, each.spent_usd) for each in windows] == [(True, 0), (False, provider.billed_usd)]
 
 
 async def test_a_request_of_a_batch_waits_for_the_window_before_it_is_sent(world: World) -> None:

@@ -15,16 +15,16 @@ from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.output import PendingModelResponse
-from support.interruptions import go_on, interrupt, nth
+from support.interruptions import DyingStore, assert_the_sum_of_the_log, go_on, interrupt, nth
 from support.jobs import JobProvider
 from support.virtual_time import in_virtual_time
 
 from fastroai import Budget, FastroAgent, Pipeline, SpendLimit, StepContext, budget_scope, step
 from fastroai.agent import Metered
-from fastroai.errors import RequestBudgetExceeded
+from fastroai.errors import RequestBudgetExceeded, RunStoreUnavailable, StepExecutionError
 from fastroai.runtime import ProviderLimit, Scope
 from fastroai.runtime.facts import (
-    RequestEnded,
+    RequestInBatch,
     StepFinished,
 )
 from fastroai.store import MemoryRunStore
@@ -256,15 +256,91 @@ async def test_a_background_response_on_record_is_not_asked_for_again() -> None:
     assert result.usage.cost_usd == provider.billed_usd == COST
 
 
-@in_virtual_time
-async def test_a_background_response_that_was_never_collected_counts_at_its_bound() -> None:
-    provider, store = JobProvider(), MemoryRunStore()
+BOUND = Decimal("0.00010625")
+"""The most that a request of `talking` can cost, in US dollars."""
 
+
+def talking(provider: JobProvider, *, streamed: bool = False, **options: Any) -> Pipeline[Any, Any]:
     async def talk(ctx: StepContext[None]) -> str:
-        return (await ctx.run(background_agent(provider), "?")).output
+        agent = background_agent(provider, **options)
+        if not streamed:
+            return (await ctx.run(agent, "?")).output
+        async with ctx.run_stream(agent, "?") as stream:
+            return "".join([chunk.content async for chunk in stream if chunk.content])
 
-    await interrupt(alone(talk), store, nth(RequestEnded), written=False)
-    result = await go_on(alone(talk), store)
+    return alone(talk)
+
+
+@in_virtual_time
+async def test_a_background_response_that_is_not_known_to_be_one_counts_at_its_bound() -> None:
+    provider, store = JobProvider(), MemoryRunStore()
+    await interrupt(talking(provider), store, nth(RequestInBatch), written=False)
+    result = await go_on(talking(provider), store)
     assert provider.submitted == result.usage.total.request_count == 2
     assert result.usage.total.unmeasured_requests == 1
     assert result.usage.total.committed_usd >= provider.billed_usd
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_background_response_that_a_process_left_is_collected_by_the_next(streamed: bool) -> None:
+    @in_virtual_time
+    async def scenario() -> None:
+        provider, store = JobProvider(held=asyncio.Event()), MemoryRunStore()
+        limit = SpendLimit(usd="0.01", window="total", key=f"left {streamed}")
+        await interrupt(talking(provider, budget=limit), store, nth(RequestInBatch), written=True)
+        status = await limit.status()
+        assert (status.spent_usd + status.reserved_usd, provider.cancelled) == (BOUND, [])
+        assert provider.held is not None
+        asyncio.get_running_loop().call_later(60, provider.held.set)
+        result = await go_on(talking(provider, streamed=streamed, budget=limit), store)
+        await assert_the_sum_of_the_log(result, store)
+        assert (result.output, provider.submitted) == ("answer", 1)
+        status = await limit.status()
+        assert result.usage.total.committed_usd == provider.billed_usd == COST
+        assert (status.spent_usd, status.reserved_usd) == (COST, 0)
+
+    scenario()
+
+
+@pytest.mark.parametrize("ended", ["forgotten", "cancelled"])
+def test_a_background_response_that_cannot_be_collected_any_more_is_asked_for_anew(ended: str) -> None:
+    @in_virtual_time
+    async def scenario() -> None:
+        provider, store = JobProvider(), MemoryRunStore()
+        limit = SpendLimit(usd="0.01", window="total", key=f"{ended} meanwhile")
+        await interrupt(talking(provider, budget=limit), store, nth(RequestInBatch), written=True)
+        getattr(provider, ended).append("job_1")
+        with pytest.raises(RunStoreUnavailable):
+            dying = DyingStore(store, nth(RequestInBatch), written=True)
+            await go_on(talking(provider, budget=limit), dying)
+        result = await go_on(talking(provider, budget=limit), store)
+        assert provider.submitted == 2
+        await assert_the_sum_of_the_log(result, store)
+        assert (result.output, provider.billed_usd) == ("answer", COST)
+        assert [record.outcome for record in result.usage.records] == ["unmeasured", "settled"]
+        assert (await limit.status()).spent_usd == result.usage.total.committed_usd == BOUND + COST
+
+    scenario()
+
+
+@in_virtual_time
+async def test_a_background_response_that_was_left_is_asked_about_as_often_as_any_other() -> None:
+    provider, store = JobProvider(), MemoryRunStore()
+    await interrupt(talking(provider), store, nth(RequestInBatch), written=True)
+    provider.fail_next(3)
+    result = await go_on(talking(provider), store)
+    assert (result.output, provider.submitted) == ("answer", 1)
+    assert result.usage.total.committed_usd == provider.billed_usd == COST
+
+
+@in_virtual_time
+async def test_a_background_response_that_was_left_is_cancelled_if_its_provider_does_not_answer() -> None:
+    provider, store = JobProvider(), MemoryRunStore()
+    limit = SpendLimit(usd="0.01", window="total", key="never answered")
+    await interrupt(talking(provider, budget=limit), store, nth(RequestInBatch), written=True)
+    provider.fail_next(4)
+    with pytest.raises(StepExecutionError):
+        await go_on(talking(provider, budget=limit), store)
+    assert provider.cancelled == ["job_1"]
+    result = await go_on(talking(provider, budget=limit), store)
+    assert (await limit.status()).spent_usd == result.usage.total.committed_usd == BOUND + COST
