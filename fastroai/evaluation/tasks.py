@@ -161,8 +161,6 @@ def task(variant: Any, *, deps: object = None, retries: int | None = None) -> Ca
         try:
             table = await RowRun(target, [inputs], options, request, None).table()
         except RowFailed as failed:
-            if failed.table is not None:
-                await _record(failed.table)
             raise failed.__cause__ or failed from None
         return await _record(table)
 

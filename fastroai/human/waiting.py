@@ -24,7 +24,7 @@ from fastroai.runtime.options import check_seconds
 from fastroai.store.mailbox import Message
 from fastroai.store.record.log import Log, log_of
 from fastroai.store.record.payloads import PayloadCodec, unseal
-from fastroai.store.record.values import value_from_json
+from fastroai.store.record.values import value_from_json, value_to_json
 
 SHORT_SLEEP: Final = 10.0
 """Seconds that a sleep may have left without halting its step."""
@@ -138,10 +138,11 @@ class StepWait:
         """Return the end of the wait, with its value.
 
         Raises:
-            ValueNotStorable: with a store, a value that is not of the `value_type`, or that JSON cannot hold.
+            ValueNotStorable: the value is not of the `value_type`, or JSON cannot hold it.
         """
         what = f"the {self._awaited.what} that step {self._scope.name!r} has waited for"
-        return self._ended(self._log.stored(value, self._awaited.value_type, what))
+        known = value_to_json(value, self._awaited.value_type, what)
+        return self._ended(self._log.stored(known, JsonValue, what))
 
     def _started(self) -> WaitStarted:
         """Return the beginning of the wait."""

@@ -20,7 +20,13 @@ from typer.testing import CliRunner
 
 from fastroai import Pipeline, PipelineConfig, RunHistory, SQLiteRunStore, StepConfig, StepContext, step
 from fastroai.cli.app import app
-from fastroai.errors import ConfigurationError, RunNotFound, RunStoreUnavailable, StepExecutionError
+from fastroai.errors import (
+    ConfigurationError,
+    RunNotFound,
+    RunStoreUnavailable,
+    StepExecutionError,
+    ValueNotStorable,
+)
 from fastroai.human import Awaited, StepWait
 from fastroai.pipelines import WaitEnded
 from fastroai.store import MemoryRunStore
@@ -253,3 +259,24 @@ async def test_a_look_that_gives_the_value_itself_is_told_how_to_end_the_wait() 
         await Pipeline("p", {"receive": receive}).execute(store=MemoryRunStore())
     assert isinstance(failed.value.__cause__, ConfigurationError)
     assert "Given.look='here it is': expected wait.over(value) when the wait is over" in str(failed.value)
+
+
+@pytest.mark.parametrize("store", [None, MemoryRunStore()])
+@pytest.mark.parametrize("value", ["3", object()], ids=["a text", "an object"])
+async def test_a_value_of_another_type_is_refused_with_and_without_a_store(
+    store: MemoryRunStore | None, value: object
+) -> None:
+    class Number(Awaited[int]):
+        what, value_type = "number", int
+
+        async def look(self, wait: StepWait) -> WaitEnded | None:
+            return wait.over(value)
+
+    @step(retries=0)
+    async def receive(ctx: StepContext) -> int:
+        return await ctx.wait_for(Number())
+
+    with pytest.raises(StepExecutionError) as failed:
+        await Pipeline("p", {"receive": receive}).execute(store=store)
+    assert isinstance(failed.value.__cause__, ValueNotStorable)
+    assert "the number that step 'receive' has waited for" in str(failed.value)
