@@ -43,6 +43,8 @@ class Pump(Generic[T]):
         self._scope: Scope | None = current_scope()
         self._task: asyncio.Task[None] | None = None
         self._closed = self._is_over = False
+        self.is_stopped = False
+        """Whether `stop` has cancelled the producer."""
         self._flow = Flow()
         self._blocked = 0
         self._alarm: asyncio.TimerHandle | None = None
@@ -111,11 +113,18 @@ class Pump(Generic[T]):
 
     async def _finish(self) -> None:
         assert self._task is not None
-        self._closed = True
+        was_ended, self._closed = self.is_stopped or self._closed, True
         self._flow.end()
         if self._scope is not None:
             self._scope.forget_closer(self._end)
-        await self._task
+        if not (was_ended and self._task.cancelled()):
+            await self._task
+
+    def stop(self) -> None:
+        """Cancel the producer without waiting for its end. The items end with it."""
+        if not (self._closed or self.is_stopped):
+            self._closed = self._task is None
+            self.is_stopped = self._task is None or self._task.cancel()
 
     async def _end(self) -> None:
         """Close the pump because the scope ends. A reader in another task gets `ScopeClosedError`."""
@@ -123,14 +132,19 @@ class Pump(Generic[T]):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Stop the producer and wait for its end. A failure that nobody has seen yet is not raised here."""
+        """Stop the producer and wait for its end. A failure that nobody has seen yet is not raised here.
+
+        Code that the producer itself awaits, such as a tool of an agent, does not wait.
+        """
         if self._closed:
             return
         self._closed = True
         self._flow.end()
         if self._scope is not None:
             self._scope.forget_closer(self._end)
-        if self._task is not None:
+        if self._task is not None and current_flow.get() is self._flow:
+            self._task.cancel()
+        elif self._task is not None:
             await end_task(self._task)
 
 

@@ -141,6 +141,72 @@ async def test_a_cancelled_consumer_loses_no_item() -> None:
     assert [item async for item in pump] == [1]
 
 
+async def wait(send: Send[int]) -> None:
+    await asyncio.sleep(60)
+
+
+async def test_closing_ends_the_items_for_a_reader_in_another_task() -> None:
+    pump = Pump(wait)
+    reader = asyncio.create_task(anext(pump, 7))
+    await settle()
+    await pump.aclose()
+    assert await reader == 7
+
+
+async def test_stopping_ends_the_items_for_a_reader_in_another_task() -> None:
+    pump = Pump(wait)
+    reader = asyncio.create_task(anext(pump, 7))
+    await settle()
+    pump.stop()
+    pump.stop()
+    assert await reader == 7
+    assert pump.is_stopped
+
+
+async def test_stopping_one_that_never_started_keeps_it_from_starting() -> None:
+    pump = Pump(count)
+    pump.stop()
+    assert [item async for item in pump] == []
+    assert not pump.started
+    assert pump.is_stopped
+
+
+async def test_one_that_has_ended_or_failed_is_not_stopped() -> None:
+    async def fail(send: Send[int]) -> None:
+        raise ValueError("broken")
+
+    ended, failed = Pump(count, depth=9), Pump(fail)
+    assert [item async for item in ended] == [0, 1, 2, 3, 4]
+    reader = asyncio.create_task(anext(failed))
+    await asyncio.wait([reader])
+    for pump in (ended, failed):
+        pump.stop()
+        assert not pump.is_stopped
+    with pytest.raises(ValueError, match="broken"):
+        await reader
+
+
+async def test_a_cancellation_that_nobody_asked_for_is_raised() -> None:
+    async def cancelled(send: Send[int]) -> None:
+        raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        await anext(Pump(cancelled))
+
+
+async def test_code_that_the_producer_awaits_can_close_it() -> None:
+    async def produce(send: Send[int]) -> None:
+        await asyncio.create_task(tool())
+
+    async def tool() -> None:
+        await pump.aclose()
+        await asyncio.sleep(60)
+
+    pump = Pump(produce)
+    assert await asyncio.wait_for(anext(pump, 7), 5) == 7
+    assert_no_task_is_left()
+
+
 async def test_the_producer_has_the_context_of_the_place_where_the_pump_was_made() -> None:
     async def produce(send: Send[str]) -> None:
         await send(WHERE.get())
