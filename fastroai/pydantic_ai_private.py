@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pydantic_ai.models import Model, ModelRequestParameters
     from pydantic_ai.models.wrapper import WrapperModel
     from pydantic_ai.providers import Provider
+    from pydantic_ai.result import StreamedRunResult
 
 
 def change_http_clients(
@@ -52,6 +53,17 @@ def refresh_http_client(model: Model) -> None:
     refresh = getattr(model, "_refresh_http_client", None)
     if callable(refresh):
         refresh()
+
+
+async def stop_reading(stream: StreamedRunResult[Any, Any]) -> None:
+    """End the reading of an answer, even while its next event is awaited.
+
+    The SDKs of Google, xAI and Hugging Face cannot close a connection from which an event is awaited, and
+    models without a connection would write on. Without the names, they do.
+    """
+    close = getattr(getattr(stream, "_stream_response", None), "aclose_events", None)
+    if callable(close):
+        await close()
 
 
 def batch_job_error() -> type[Exception]:

@@ -73,6 +73,8 @@ class AgentRun:
     classifiers: tuple[Classifier, ...] = ()
     refuses_cut_answers: bool = False
     """Whether an answer that broke off is a failure; not if its text was read as it came."""
+    is_stopped: bool = False
+    """Whether the reader has stopped the answer. The part that has arrived is kept."""
     circuit_breaker: CircuitBreaker | None = None
     """The circuit breaker of the agent itself."""
     output_tools: set[str] = field(default_factory=set)
@@ -91,6 +93,10 @@ class AgentRun:
     """Id that PydanticAI gave the run."""
     messages: list[ModelMessage] = field(default_factory=list)
     """Messages of the run so far: PydanticAI's own list, which grows with the run."""
+
+    def stop(self) -> None:
+        """Note that the reader stops the answer."""
+        self.is_stopped = True
 
     def beside(self, outer_call: str) -> ToolCallsBeside:
         """Return the calls of tools inside of an outer call; an empty text stands for none."""

@@ -366,8 +366,11 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
             async with self.agent.run_stream(
                 call.prompt, output_type=call.output_type, **self.arguments(call)
             ) as streamed:
-                on_streaming(Streaming(streamed, copy_context()))
-                await _send_answer(streamed, attempt.outside_of_clock(send))
+                streaming = Streaming(streamed, copy_context(), attempt.run.stop)
+                on_streaming(streaming)
+                await _send_answer(streaming, attempt.run, attempt.outside_of_clock(send))
+            if attempt.run.is_stopped and _settled(streamed) is None:
+                return  # what has come of the answer is no valid output
             response = await attempt.respond(streamed.result)
         if call.after is not None:
             call.after(response.new_messages())
@@ -478,23 +481,27 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
 
 
 async def _send_answer(
-    streamed: StreamedRunResult[AgentDepsT, OutputDataT], send: Send[StreamChunk[OutputDataT]]
+    streaming: Streaming[OutputDataT], run: AgentRun, send: Send[StreamChunk[OutputDataT]]
 ) -> None:
-    """Send an answer as it grows."""
+    """Send an answer as it grows, to its end or until it is stopped."""
+    streamed = streaming.result
     if (settled := _settled(streamed)) is not None:  # without an answer that could be streamed
         if isinstance(settled.output, str):
             await send(StreamChunk(content=settled.output))
         return
     try:
         async for response in streamed.stream_response(debounce_by=None):
+            if run.is_stopped:
+                break
             await send(StreamChunk(response=response))
             if response.state != "incomplete":
                 # The tools of the answer run next. This waits until the reader has validated all before.
                 await send(StreamChunk())
     except ModelAPIError:
-        if not streamed.cancelled:
+        if not run.is_stopped:
             raise
-        await streamed.get_output()  # `cancel` has closed the connection while an event was awaited
+    if run.is_stopped:
+        await streaming.settle()
         await send(StreamChunk(response=streamed.response))
 
 

@@ -129,7 +129,7 @@ class ChatResponse(SumsOfUsage, Generic[OutputDataT]):
 
     @property
     def is_cut(self) -> bool:
-        """Whether the answer is incomplete: its stream ended without a finish reason.
+        """Whether the answer is incomplete: its stream ended without a finish reason, or `cancel` stopped it.
 
         `run` raises `AnswerCutError` then; a stream that you read yourself ends with this flag.
         """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import aclosing, nullcontext
+from contextlib import aclosing, nullcontext, suppress
 from contextvars import Context
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar
@@ -25,6 +25,7 @@ from pydantic_ai.result import StreamedRunResult
 
 from fastroai.calls.response import ChatResponse, StreamChunk
 from fastroai.errors import ConfigurationError
+from fastroai.pydantic_ai_private import stop_reading
 from fastroai.records import Usage
 from fastroai.runtime import Clock, PumpedStream, Scope, Send
 from fastroai.runtime.concurrency.tasks import end_task
@@ -34,6 +35,8 @@ ItemT = TypeVar("ItemT")
 DEBOUNCE_BY: Final = 0.1
 """Seconds for which methods of PydanticAI's streams put changes together by default."""
 _DIVISION: Final = "\n\n"
+_NOT_VALID: Final = (ValidationError, ModelRetry, UnexpectedModelBehavior)
+"""What PydanticAI raises if an answer is not a valid output, or not yet."""
 _ELSEWHERE: Final = {
     "result": "stream.response.result, once the stream has ended",
     "timestamp": "stream.response.result.timestamp, once the stream has ended",
@@ -73,17 +76,37 @@ class Streaming(Generic[OutputDataT]):
     result: StreamedRunResult[Any, OutputDataT]
     context: Context
     """The context variables of the call, whose budget pays for what validators of the output send."""
+    on_stop: Callable[[], None]
+    """Function to call before the answer is stopped."""
 
     async def partial_output(self, response: ModelResponse) -> OutputDataT | None:
         """Return the output in an answer so far, partially validated; `None` if there is none yet."""
         try:
             return await self._in_context(self.result.validate_response_output(response, allow_partial=True))
-        except (ValidationError, ModelRetry, UnexpectedModelBehavior):
+        except _NOT_VALID:
             return None
 
-    async def cancel(self) -> None:
-        """Stop the answer. Its stream ends with the text so far."""
-        await self._in_context(self.result.cancel())
+    async def stop(self) -> None:
+        """Stop the answer, unless all of it has come."""
+        if not (self.result.is_complete or self.result.response.state == "complete"):
+            self.on_stop()
+            await self._in_context(self._stop())
+
+    async def _stop(self) -> None:
+        await stop_reading(self.result)
+        await self._cancel()
+
+    async def _cancel(self) -> None:
+        try:
+            await self.result.cancel()
+        except NotImplementedError:  # by a model whose connection is closed as the run ends
+            await self.result.cancel()  # only notes the end, as the answer is cancelled now
+
+    async def settle(self) -> None:
+        """Put what has come of a stopped answer into the messages, and into the result if it is valid."""
+        await self._cancel()
+        with suppress(*_NOT_VALID):
+            await self.result.get_output()
 
     async def _in_context(self, coroutine: Coroutine[Any, Any, ItemT]) -> ItemT:
         task = asyncio.create_task(coroutine, context=self.context)
@@ -99,6 +122,8 @@ OnStreaming: TypeAlias = Callable[[Streaming[Any]], None]
 
 class ChatStream(SettledStream[StreamChunk[OutputDataT]], Generic[OutputDataT]):  # pyright: ignore[reportInvalidTypeArguments]
     """A streamed answer, as `StreamChunk`s. The last one is final, and has the whole response.
+
+    An answer that the provider ends without a finish reason raises nothing: `response.is_cut` is true.
 
         async for chunk in agent.run_stream("Tell me a story"):
             print(chunk.content, end="")
@@ -204,7 +229,10 @@ class ChatStream(SettledStream[StreamChunk[OutputDataT]], Generic[OutputDataT]):
             async for _ in pieces:
                 pass
         if self.response is None:
-            raise ConfigurationError("get_output", ..., "a stream that was read to its end")
+            expected = "a stream that was read to its end"
+            if self.cancelled:
+                expected = "an answer whose output was valid before cancel() stopped it"
+            raise ConfigurationError("get_output", ..., expected)
         return self.response.output
 
     def all_messages(self) -> list[ModelMessage]:
@@ -238,16 +266,21 @@ class ChatStream(SettledStream[StreamChunk[OutputDataT]], Generic[OutputDataT]):
     @property
     def cancelled(self) -> bool:
         """Whether the answer was stopped by `cancel`."""
-        return self._streaming is not None and self._streaming.result.cancelled
+        return self._pump.is_stopped or (self._streaming is not None and self._streaming.result.cancelled)
 
     async def cancel(self) -> None:
-        """Stop the answer: if you read on, the stream ends with the text that has arrived so far.
+        """Stop the answer. If you read on, the stream ends with the text that has arrived so far.
 
-        To stop it without reading on, leave the stream. Before the answer begins, for example while tools
-        run, this does nothing.
+        Other tasks may call this, too. The text is the output then, and `response.is_cut` is true. There is
+        no output if the answer has not begun, for example because a tool runs, or if it is not valid, such as
+        half of a structured output: then the stream ends without a final chunk, and `response` stays `None`.
+        If all of the answer has arrived, this does nothing. To stop the answer without reading on, leave the
+        stream.
         """
-        if self._streaming is not None and self.response is None:
-            await self._streaming.cancel()
+        if self._streaming is None:
+            self._pump.stop()
+        else:
+            await self._streaming.stop()
 
     if not TYPE_CHECKING:
 
@@ -373,4 +406,7 @@ class EventStream(
     SettledStream[AgentStreamEvent | AgentRunResultEvent[OutputDataT] | ResponseEvent[OutputDataT]],
     Generic[OutputDataT],
 ):
-    """A stream of PydanticAI's events of a run, its `AgentRunResultEvent`, and at last a `ResponseEvent`."""
+    """A stream of PydanticAI's events of a run, its `AgentRunResultEvent`, and at last a `ResponseEvent`.
+
+    An answer that the provider ends without a finish reason raises nothing: `response.is_cut` is true.
+    """

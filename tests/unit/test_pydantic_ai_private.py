@@ -23,6 +23,7 @@ from fastroai.pydantic_ai_private import (
     is_of_every_agent,
     refresh_http_client,
     sent_instructions,
+    stop_reading,
     template_of,
 )
 
@@ -64,6 +65,21 @@ class TestRefresh:
     def test_without_the_name_it_keeps_its_client(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delattr(Model, "_refresh_http_client")
         refresh_http_client(OpenAIChatModel("gpt-4.1", provider=OpenAIProvider(api_key="k")))
+
+
+class TestReading:
+    async def test_it_ends_where_it_is(self) -> None:
+        async with Agent(TestModel(custom_output_text="Once upon a time")).run_stream("hi") as stream:
+            await stop_reading(stream)
+            assert [text async for text in stream.stream_text(debounce_by=None)] == []
+
+    async def test_without_the_names_it_goes_on(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        async with Agent(TestModel(custom_output_text="Once upon a time")).run_stream("hi") as stream:
+            agent_stream = stream._stream_response
+            monkeypatch.setattr(stream, "_stream_response", object())
+            await stop_reading(stream)
+            monkeypatch.setattr(stream, "_stream_response", agent_stream)
+            assert await stream.get_output() == "Once upon a time"
 
 
 class TestBatchJobError:

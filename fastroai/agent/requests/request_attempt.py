@@ -404,12 +404,14 @@ class RequestAttempt:
         """Charge a stream that ended: its usage if that is complete, else its bound.
 
         An error comes too late to refuse the request, and may be an error of the code that read the stream.
+        The answer is kept if its reader stopped it, whichever error followed from that.
         """
         if self.charge is not None:
             return  # charged when its scope ended
         self._end_permit(response, error)
         assert self.reservation is not None
-        if error is None or is_measured(response, streamed=True, system=self.terms.provider):
+        is_stopped = self.run is not None and self.run.is_stopped
+        if error is None or is_stopped or is_measured(response, streamed=True, system=self.terms.provider):
             self.settle(response)
             return
         record = self._record("unmeasured", response=response, error=attributes.error_summary(error))

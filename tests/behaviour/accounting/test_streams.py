@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Coroutine
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
@@ -18,9 +18,10 @@ from support.accounting import Account
 from support.passing_time import time_passes
 from support.patience import PATIENCE
 
-from fastroai import ChatResponse, FastroAgent
-from fastroai.agent import ChatStream, ResponseEvent
+from fastroai import ChatResponse, FastroAgent, SpendLimit
+from fastroai.agent import ChatStream, ResponseEvent, StreamChunk
 from fastroai.errors import usage_of
+from fastroai.store import MemorySpendStore
 from fastroai.testing import Fault, ModelServer, Reply, ToolCall, Usage
 
 STORY = "Once upon a time there was a token that nobody had counted. " * 8
@@ -325,6 +326,110 @@ async def test_structured_output_is_there_as_it_is_written_and_can_be_left(
             break
     account.assert_matches()
     assert account.outcomes == ["unmeasured"]
+
+
+# --- cancelled, and read on ---
+
+
+async def read_until_cancelled(
+    stream: ChatStream[Any], after: Coroutine[Any, Any, object]
+) -> list[StreamChunk[Any]]:
+    """Read a stream that another task cancels after something."""
+
+    async def cancel() -> None:
+        await asyncio.wait_for(after, PATIENCE)
+        await stream.cancel()
+
+    cancelling = asyncio.create_task(cancel())
+    chunks = [chunk async for chunk in stream]
+    await cancelling
+    assert stream.cancelled
+    return chunks
+
+
+async def assert_settled(limit: SpendLimit, usd: object) -> None:
+    """The limit has counted so much, and soon holds nothing back any more."""
+    async with asyncio.timeout(PATIENCE):
+        while (status := await limit.status()).reserved_usd:
+            await asyncio.sleep(0.01)
+    assert status.spent_usd == usd
+
+
+def daily() -> SpendLimit:
+    """A limit of a test of its own."""
+    return SpendLimit(usd=1, window="day", key="streams", store=MemorySpendStore())
+
+
+@pytest.mark.parametrize("hangs", [True, False], ids=["awaited", "unread"])
+async def test_a_cancelled_answer_ends_with_its_text_and_is_charged_at_its_bound(
+    server: ModelServer, model: Model, account: Account, hangs: bool
+) -> None:
+    server.script(Reply(STORY * 20, usage=Usage(40, 120), fault=Fault.hang(after=3) if hangs else None))
+    limit, text = daily(), ""
+    async with storyteller(model).run_stream("Tell me", budget=limit) as stream:
+        async for chunk in stream:
+            text += chunk.content
+            for _ in range(20 if hangs else 0):  # until more is awaited
+                await asyncio.sleep(0)
+            await stream.cancel()
+    response = stream.response
+    assert stream.cancelled
+    assert response is not None
+    assert STORY.startswith(text[: len(STORY)])
+    assert response.output == text != ""
+    assert (response.is_cut, response.is_measured) == (True, False)
+    account.assert_matches(response.usage)
+    [record] = account.records
+    assert (record.outcome, record.use, record.error) == ("unmeasured", "kept", "the answer ended early")
+    await assert_settled(limit, record.bound_usd)
+    [entry] = await server.ledger.wait_for(1, state="finished")
+    assert entry.client_disconnected or not hangs  # else the server may have sent all of it
+
+
+async def test_a_cancelled_structured_output_has_no_response_and_is_charged_at_its_bound(
+    server: ModelServer, model: Model, account: Account
+) -> None:
+    server.script(Reply(data=PARIS, usage=Usage(100, 30), chunk_size=2, fault=Fault.hang(after=7)))
+    async with FastroAgent(model, output_type=City, max_tokens=200).run_stream("?") as stream:
+        async for chunk in stream:
+            assert not chunk.is_final
+            await stream.cancel()
+    assert stream.cancelled
+    assert stream.response is None
+    account.assert_matches(stream.usage)
+    assert account.outcomes == ["unmeasured"]
+
+
+async def test_a_cancel_while_a_tool_runs_ends_the_call_and_sends_nothing_more(
+    server: ModelServer, model: Model, account: Account
+) -> None:
+    runs = asyncio.Event()
+
+    async def wait(city: str) -> None:
+        runs.set()
+        await asyncio.Event().wait()
+
+    server.script(Reply(tool_calls=[ToolCall("wait", {"city": "Paris"})], usage=Usage(200, 20)))
+    limit = daily()
+    stream = FastroAgent(model, tools=[wait], max_tokens=500).run_stream("?", budget=limit)
+    assert await read_until_cancelled(stream, runs.wait()) == []
+    assert stream.response is None
+    account.assert_matches(stream.usage)
+    assert account.outcomes == ["settled"]
+    await assert_settled(limit, account.records[0].cost_usd)
+
+
+async def test_a_cancel_before_the_first_piece_ends_the_call_and_is_charged_at_its_bound(
+    server: ModelServer, model: Model, account: Account
+) -> None:
+    server.script(Reply(STORY, usage=Usage(40, 120), fault=Fault.hang()))
+    limit = daily()
+    stream = storyteller(model).run_stream("Tell me", budget=limit)
+    assert await read_until_cancelled(stream, server.ledger.wait_for(1)) == []
+    assert stream.response is None
+    account.assert_matches(stream.usage)
+    assert account.outcomes == ["unmeasured"]
+    await assert_settled(limit, account.records[0].bound_usd)
 
 
 # --- broken by the server ---

@@ -469,14 +469,19 @@ async def test_history_that_is_handed_on_is_recognized(server: ModelServer) -> N
 # --- responses that are not whole ---
 
 
-async def test_a_stream_that_was_cut_is_asked_for_again(server: ModelServer) -> None:
+@pytest.mark.parametrize("cut_by", ["provider", "reader"])
+async def test_a_stream_that_was_cut_is_asked_for_again(server: ModelServer, cut_by: str) -> None:
     def work(desk: Desk) -> Any:
         agent = FastroAgent(desk.model(OTHER), request_retries=0)
 
         async def work(ctx: StepContext[None]) -> str:
             first = (await ctx.run(agent, "first")).output
+            text = ""
             async with agent.run_stream("Go") as stream:
-                text = "".join([chunk.content async for chunk in stream])
+                async for chunk in stream:
+                    text += chunk.content
+                    if cut_by == "reader" and text.startswith("a long"):
+                        await stream.cancel()
             await ctx.run(agent, "last")
             return first + text
 
@@ -484,13 +489,13 @@ async def test_a_stream_that_was_cut_is_asked_for_again(server: ModelServer) -> 
 
     server.script(
         Reply("a"),
-        Reply("a long answer " * 20, fault=Fault.missing_finish_reason()),
-        Reply("whole", usage=Usage(4, 2)),
+        Reply("a long answer " * 20, fault=Fault.missing_finish_reason() if cut_by == "provider" else None),
         Reply("c"),
+        Reply("whole", usage=Usage(4, 2)),
     )
     desk = Desk(server, work)
     store = MemoryRunStore()
-    await interrupt(desk.pipeline, store, nth(RequestEnded, 2), written=True)
+    await interrupt(desk.pipeline, store, nth(RequestEnded, 3), written=True)
     result = await go_on(desk.pipeline, store)
     assert result.output == "awhole"
     assert result.usage.unmeasured_requests == 1

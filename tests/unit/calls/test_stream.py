@@ -10,14 +10,22 @@ import pytest
 from pydantic import BaseModel
 from pydantic_ai import Agent, ModelRetry, RunContext
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
-from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
+from pydantic_ai.models.function import (
+    AgentInfo,
+    DeltaToolCall,
+    DeltaToolCalls,
+    FunctionModel,
+    FunctionStreamedResponse,
+)
+from pydantic_ai.models.test import TestModel
 from pydantic_ai.result import StreamedRunResult
 from support.agents import TOKEN_IS_MICROCENT, streaming_agent
-from support.virtual_time import in_virtual_time
+from support.virtual_time import in_virtual_time, now
 
 from fastroai import FastroAgent
 from fastroai.agent import ChatStream
 from fastroai.errors import ConfigurationError
+from fastroai.records import Usage
 from fastroai.runtime import current_scope
 from fastroai.testing import ModelServer, Reply
 
@@ -156,6 +164,154 @@ async def test_a_cancelled_answer_ends_with_what_has_come(model_server: ModelSer
         assert [await stream.get_output()] == last != ["word " * 2_000]
         assert [one.state async for one in stream.stream_response()] == ["interrupted"]
     assert stream.usage.unmeasured_requests == 1, "nobody said what was billed"
+
+
+async def close_what_is_read(stream: FunctionStreamedResponse) -> None:
+    """As the models of Google, xAI and Hugging Face do: it fails while the next event is awaited."""
+    await stream._iter.aclose()  # type: ignore[attr-defined]
+
+
+async def close_nothing(stream: FunctionStreamedResponse) -> None:
+    """As models do that say nothing else of their connections."""
+    raise NotImplementedError
+
+
+@pytest.mark.parametrize("close", [None, close_what_is_read, close_nothing])
+@in_virtual_time
+async def test_a_cancelled_answer_ends_while_more_is_awaited_whatever_its_model_can_close(
+    close: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if close is not None:
+        monkeypatch.setattr(FunctionStreamedResponse, "close_stream", close)
+    stream = streaming_agent(words).run_stream("hi")
+    asyncio.get_running_loop().call_later(0.5, lambda: asyncio.ensure_future(stream.cancel()))
+    assert [text async for text in stream.stream_text()][-1] == "Once upon a "
+    assert now() == 0.5
+    assert stream.cancelled
+    assert stream.is_complete
+    assert stream.response is not None
+    assert (stream.response.output, stream.response.is_cut) == ("Once upon a ", True)
+    assert not stream.response.is_measured
+    assert [message.state for message in stream.new_messages()] == ["complete", "interrupted"]
+
+
+async def test_a_cancelled_answer_of_a_test_model_ends_with_what_was_read() -> None:
+    stream = FastroAgent(TestModel(custom_output_text="Once upon a time")).run_stream("hi")
+    chunks = list[str]()
+    async for chunk in stream:
+        chunks.append(chunk.content)
+        await stream.cancel()
+    assert chunks == ["Once ", ""]
+    assert stream.response is not None
+    assert (stream.response.output, stream.response.is_cut) == ("Once ", True)
+
+
+@in_virtual_time
+async def test_an_answer_is_cancelled_by_code_that_does_not_read_on() -> None:
+    async with streaming_agent(words).run_stream("hi") as stream:
+        await anext(stream)
+        await stream.cancel()
+        await stream.cancel()
+        assert [message.state for message in stream.new_messages()] == ["complete", "interrupted"]
+    assert not stream.is_complete
+    assert stream.usage.unmeasured_requests == 1
+
+
+@in_virtual_time
+async def test_a_cancelled_output_that_is_not_valid_ends_the_stream_without_a_response() -> None:
+    async with tickets().run_stream("hi") as stream:
+        async for chunk in stream:
+            assert chunk.output is not None
+            assert not chunk.is_final
+            await stream.cancel()
+        assert stream.cancelled
+        assert stream.response is None
+        assert [one async for one in stream.stream_output()] == []
+        with pytest.raises(ConfigurationError, match="valid before cancel.. stopped it"):
+            await stream.get_output()
+    assert stream.usage.unmeasured_requests == 1
+
+
+@in_virtual_time
+async def test_a_cancelled_output_that_is_valid_already_is_the_output() -> None:
+    async def with_a_rest(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[DeltaToolCalls]:
+        async for piece in in_pieces(messages, info):
+            yield piece
+        await asyncio.sleep(60)
+
+    stream = FastroAgent(FunctionModel(stream_function=with_a_rest), output_type=Ticket).run_stream("hi")
+    asyncio.get_running_loop().call_later(5, lambda: asyncio.ensure_future(stream.cancel()))
+    assert await stream.get_output() == Ticket(subject="hub is offline", urgent=True)
+    assert stream.cancelled
+    assert now() == 5
+
+
+@in_virtual_time
+async def test_an_answer_of_which_all_has_come_is_not_cancelled() -> None:
+    async with streaming_agent(words).run_stream("hi") as stream:
+        async for chunk in stream:
+            await asyncio.sleep(2)
+            if chunk.content.endswith("time"):
+                await stream.cancel()
+        await stream.cancel()
+    assert not stream.cancelled
+    assert stream.response is not None
+    assert not stream.response.is_cut
+
+
+@in_virtual_time
+async def test_a_cancel_before_the_answer_begins_stops_the_tools() -> None:
+    async def asks(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[DeltaToolCalls]:
+        assert len(messages) == 1, "no further request"
+        yield {0: DeltaToolCall(name="wait", json_args="{}", tool_call_id="one")}
+
+    async def wait() -> None:
+        await asyncio.sleep(60)
+
+    model = FunctionModel(stream_function=asks, model_name="paid")
+    agent = FastroAgent(model, tools=[wait], cost_calculator=TOKEN_IS_MICROCENT)
+    stream = agent.run_stream("hi")
+    asyncio.get_running_loop().call_later(1, lambda: asyncio.ensure_future(stream.cancel()))
+    assert [chunk async for chunk in stream] == []
+    assert now() == 1
+    assert stream.cancelled
+    assert stream.response is None
+    assert (stream.usage.request_count, stream.usage.unmeasured_requests) == (1, 0)
+
+
+@in_virtual_time
+async def test_a_tool_can_cancel_the_answer_that_waits_for_it() -> None:
+    async def asks(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[DeltaToolCalls]:
+        yield {0: DeltaToolCall(name="stop", json_args="{}", tool_call_id="one")}
+
+    async def stop() -> None:
+        await stream.cancel()
+        await asyncio.sleep(60)
+
+    stream = FastroAgent(FunctionModel(stream_function=asks), tools=[stop]).run_stream("hi")
+    assert [chunk async for chunk in stream] == []
+    assert stream.cancelled
+    assert now() == 0
+
+
+async def test_a_stream_that_is_cancelled_before_it_is_read_sends_nothing() -> None:
+    stream = streaming_agent(words).run_stream("hi")
+    await stream.cancel()
+    assert [chunk async for chunk in stream] == []
+    assert stream.cancelled
+    assert stream.usage == Usage()
+
+
+async def test_a_stream_that_has_failed_is_not_cancelled() -> None:
+    async def fails(prompt: str) -> AsyncIterator[str]:
+        raise RuntimeError("no line")
+        yield
+
+    stream = streaming_agent(fails, request_retries=0).run_stream("hi")
+    with pytest.raises(RuntimeError, match="no line"):
+        await anext(stream)
+    await stream.cancel()
+    assert not stream.cancelled
 
 
 @in_virtual_time
