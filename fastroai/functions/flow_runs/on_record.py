@@ -99,7 +99,8 @@ class CallsOnRecord:
         for ended in failed:
             attempt = f"{ended.place}@{ended.attempt}"
             inner = any(other.place.startswith(f"{attempt}/") for other in failed)
-            calls = any(isinstance(one, CallEnded) for one in recorded.within(attempt))
+            ended_inside = (one for one in recorded.within(attempt) if isinstance(one, CallEnded))
+            calls = bool(recorded.charges(attempt)) or any(ended_inside)
             if not inner and not (ended.is_code and calls):
                 self.attempts[ended.place] = ended.attempt + 1
                 recorded.mark(ended.about, ended.attempt, "failed")

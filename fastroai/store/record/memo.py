@@ -207,7 +207,8 @@ class Memo:
         """
         if entry.call_changed:
             return True
-        has_parts = bool(self.within(f"{entry.place}@{entry.attempt}"))
+        attempt = f"{entry.place}@{entry.attempt}"
+        has_parts = bool(self.within(attempt) or self.charges(attempt))
         return (entry.goes_on and has_parts) or self._runs_pipeline(entry.place)
 
     def _runs_pipeline(self, place: str) -> bool:

@@ -181,6 +181,41 @@ async def test_a_call_whose_failure_ended_the_flow_is_made_again(desk: Desk, kin
     assert len(desk.sent) - mails == (kind == "code")
 
 
+@pytest.mark.parametrize("what_fails", ["a call", "the code"])
+@pytest.mark.parametrize("where", ["flow", "flow in a flow", "function in a flow"])
+async def test_agent_calls_that_were_answered_before_the_code_around_them_failed_are_kept(
+    desk: Desk, where: str, what_fails: str
+) -> None:
+    """A new attempt began if no call of a typed function was on record, and bought their answers again."""
+
+    async def body() -> str:
+        await desk.agent.run("second")
+        await desk.agent.run("third")
+        if what_fails == "the code" and desk.is_down:
+            raise LookupError("no customer")
+        return (await desk.agent.run("first")).output
+
+    kinds: dict[str, Callable[[], Awaitable[str]]] = {
+        "flow": body,
+        "flow in a flow": flow(body),
+        "function in a flow": compute(body),
+    }
+    inside = kinds[where]
+
+    @flow
+    async def triage() -> str:
+        return await inside()
+
+    store = MemoryRunStore()
+    with pytest.raises((ModelHTTPError, LookupError)):
+        await triage.run(run_id=RUN, store=store)
+    sent, desk.is_down = len(desk.server.ledger.entries), False
+    await triage.resume(RUN, store=store)
+    assert len(desk.server.ledger.entries) - sent == 1
+    trace = await RunHistory(store).trace(RUN)
+    assert trace.usage.cost_usd == sum(map(listed_cost, desk.server.ledger.entries))
+
+
 async def test_a_call_that_failed_while_an_error_was_handled_is_made_again_and_the_other_one_is_not(
     desk: Desk,
 ) -> None:
