@@ -8,12 +8,13 @@ from datetime import UTC, datetime
 from pydantic import JsonValue
 from pydantic_core import to_jsonable_python
 
-from fastroai.errors import AnswerRejected, ConfigurationError, QuestionClosed
+from fastroai.errors import AnswerRejected, ConfigurationError, QuestionClosed, ValueNotStorable
 from fastroai.human.schema_checks import problems_of
 from fastroai.runtime.facts import AnswerGiven, QuestionAsked, RunFinished
 from fastroai.store.record.memo import Memo
 from fastroai.store.record.payloads import PayloadCodec, is_sealed, seal
 from fastroai.store.record.unsealing import unseal_payloads
+from fastroai.store.record.values import value_to_json
 
 
 def question_ref(run_id: str, key: str) -> str:
@@ -121,6 +122,14 @@ def last_answer(recorded: Memo, key: str) -> AnswerGiven | None:
     return None
 
 
+def given_json(value: object) -> JsonValue:
+    """Return an answer or a message as JSON. Raises `ValueError` if a store could not give it back."""
+    try:
+        return value_to_json(to_jsonable_python(value, inf_nan_mode="constants"), None, "the value")
+    except ValueNotStorable as error:
+        raise ValueError(error.reason) from error
+
+
 def _checked(ref: str, asked: QuestionAsked, value: object, codec: PayloadCodec | None) -> JsonValue:
     if codec is None and is_sealed(asked.question):
         raise AnswerRejected(
@@ -128,7 +137,7 @@ def _checked(ref: str, asked: QuestionAsked, value: object, codec: PayloadCodec 
         )
     asked = unseal_payloads(asked, codec)
     try:
-        given: JsonValue = to_jsonable_python(value, inf_nan_mode="constants")
+        given = given_json(value)
     except ValueError as error:
         raise AnswerRejected(ref, f"JSON cannot hold it: {error}") from error
     if asked.options is not None:

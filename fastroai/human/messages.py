@@ -7,10 +7,9 @@ from dataclasses import replace
 from typing import Final
 
 from pydantic import JsonValue
-from pydantic_core import to_jsonable_python
 
 from fastroai.errors import ConfigurationError, MessageRejected, RevisionConflict, RunNotFound
-from fastroai.human.answers import question_ref
+from fastroai.human.answers import given_json, question_ref
 from fastroai.human.schema_checks import problems_of
 from fastroai.runtime.facts import WaitStarted
 from fastroai.store.backends.adapter import adapt_run_store
@@ -64,7 +63,7 @@ async def send_message(
     check_codec(codec)
     opened = adapt_run_store(store)
     try:
-        given: JsonValue = to_jsonable_python(value, inf_nan_mode="constants")
+        given = given_json(value)
     except ValueError as error:
         raise MessageRejected(run_id, name, f"JSON cannot hold it: {error}") from error
     header = await _announced(opened, run_id, name, given, codec)

@@ -512,6 +512,18 @@ async def test_an_answer_that_does_not_fit_is_rejected_and_the_question_stays_op
     assert await Inbox(store).list() == (asked,)
 
 
+@pytest.mark.parametrize(
+    "value",
+    ["half a pair: \ud83d", 10**4_400, json.loads("[" * 195 + "]" * 195)],
+    ids=["text", "number", "list"],
+)
+async def test_an_answer_that_could_not_be_read_again_is_rejected(store: Any, value: object) -> None:
+    (asked,) = (await desk(asks("what?", Any)).execute(run_id="r", store=store)).questions
+    with pytest.raises(AnswerRejected, match="JSON cannot hold it"):
+        await Inbox(store).answer(asked.id, value)
+    assert await Inbox(store).list() == (asked,)
+
+
 async def test_only_an_option_is_taken(store: Any) -> None:
     paused = await desk(asks("which?", int, options=[1, 2])).execute(run_id="r", store=store)
     (asked,) = paused.questions

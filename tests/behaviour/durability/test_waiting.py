@@ -439,8 +439,9 @@ async def test_messages_that_nobody_can_receive_are_refused(
     for name in ("", 3, "x" * 201):
         with pytest.raises(ConfigurationError, match="name="):
             await desk.send("r", name, 1, store=memory)  # type: ignore[arg-type]
-    with pytest.raises(MessageRejected, match="JSON cannot hold it"):
-        await desk.send("r", "paid", object(), store=memory)
+    for value in (object(), "half a pair: \ud83d", 10**4_400):
+        with pytest.raises(MessageRejected, match="JSON cannot hold it"):
+            await desk.send("r", "paid", value, store=memory)
     monkeypatch.setattr(mailbox, "MOST_MESSAGES", 2)
     await desk.send("r", "paid", store=memory)
     await desk.send("r", "paid", [1], store=memory)
