@@ -18,16 +18,18 @@ from fastroai.errors import (
     RunInProgress,
     RunNotFound,
     RunStatusConflict,
+    ValueNotStorable,
 )
 from fastroai.store import RunSnapshot
 from fastroai.store.reading.as_json import as_json
 from fastroai.store.reading.run_queries import RunQuery
+from fastroai.store.reading.trace_diff import same_json
 from fastroai.store.record.headers import check_run_id
 from fastroai.web.caller import Action, Caller, DepsT
 from fastroai.web.events import RunEvents, Show, shown_to_clients
 from fastroai.web.host import RunsHost
 from fastroai.web.models import GivenAnswer, OpenQuestion, QuestionPage, Report, RunLine, RunPage, RunState
-from fastroai.web.problems import Problem, invalid_input, no_such_run
+from fastroai.web.problems import Problem, invalid_input, no_such_question, no_such_run
 
 LONGEST: Final = 60.0
 """Seconds that a request waits for a result, at most."""
@@ -81,6 +83,8 @@ class RunOperations(Generic[DepsT]):
             except RunExists:  # another request with this id was faster
                 await self._was_begun(caller, stored, checked)
                 begins = False
+            except ValueNotStorable as error:  # such as half a surrogate pair, or lists in lists in lists
+                raise invalid_input([{"loc": (), "msg": str(error)}]) from None
         return begins, await self._state(caller, stored, wait)
 
     async def read(self, caller: Caller[DepsT], run_id: str, *, wait: float = 0.0) -> RunState:
@@ -158,6 +162,8 @@ class RunOperations(Generic[DepsT]):
         self._allow(caller, "answer")
         stored = await self._known(caller, run_id)
         reviewer = caller.name or given.reviewer
+        if ":" in given.question:  # else it could name a question of another run
+            raise no_such_question()
         question = f"{stored}:{given.question}"
         try:
             is_complete = await self.host.inbox.answer(
@@ -251,7 +257,7 @@ class RunOperations(Generic[DepsT]):
         except RunNotFound:
             return False
         is_same = run.trace.pipeline == self.host.door.name and await self._is_of(caller, stored)
-        if not is_same or run.inputs != as_json(inputs):
+        if not is_same or not same_json(dict(run.inputs), as_json(inputs)):
             detail = "there is a run with this id and other inputs"
             raise Problem(409, "other-inputs", "The id is taken", detail)
         return True
@@ -261,9 +267,9 @@ class RunOperations(Generic[DepsT]):
         try:
             asked = await self.host.inbox.get(question)
         except QuestionClosed:
-            raise Problem(404, "question-not-found", "There is no such question", "check its key") from None
+            raise no_such_question() from None
         given = asked.answer
-        if given is None or (given.value, given.reviewer) != (value, reviewer):
+        if given is None or given.reviewer != reviewer or not same_json(given.value, value):
             detail = "it takes no answer any more"
             raise Problem(409, "question-closed", "The question is closed", detail)
 

@@ -142,6 +142,11 @@ def no_such_run() -> Problem:
     return Problem(404, "run-not-found", "There is no such run", "check the id")
 
 
+def no_such_question() -> Problem:
+    """Return the problem of a question that a run has not asked."""
+    return Problem(404, "question-not-found", "There is no such question", "check its key")
+
+
 def invalid_input(details: Sequence[Any]) -> Problem:
     """Return the problem of a body that does not fit, with the place of each error as a JSON pointer."""
     told = [("".join(f"/{_escaped(part)}" for part in one["loc"]), str(one["msg"])) for one in details]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from inspect import isawaitable
-from json import JSONDecodeError
 from typing import Any, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -53,6 +53,8 @@ class _Listed(_Query):
 class _Runs(_Listed):
     status: RunStatus | None = None
     search: str = ""
+    started_since: datetime | None = None
+    started_until: datetime | None = None
     sort: RunOrder = "started"
     ascending: bool = False
 
@@ -176,7 +178,7 @@ async def _object(request: Request) -> dict[str, Any]:
     """Return the body, which must be a JSON object."""
     try:
         body = await request.json()
-    except (JSONDecodeError, UnicodeDecodeError):
+    except (ValueError, RecursionError):
         raise Problem(400, "not-json", "The body is not JSON", "send a JSON object") from None
     if not isinstance(body, dict):
         raise invalid_input([{"loc": (), "msg": "it should be a JSON object"}])

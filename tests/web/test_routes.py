@@ -82,6 +82,17 @@ async def test_bodies_that_cannot_be_read_are_refused(client: httpx2.AsyncClient
     problem(await client.post("/letters/runs", content=large, headers=as_json), 413, "too-large")
 
 
+@pytest.mark.parametrize(
+    "value", ["9" * 5_000, "[" * 100_000 + "]" * 100_000, r'"\ud83d"', "[" * 195 + "]" * 195]
+)
+async def test_values_that_no_run_can_have_are_refused(client: httpx2.AsyncClient, value: str) -> None:
+    as_json = {"content-type": "application/json"}
+    for path in ("runs", "runs/l1/answers"):
+        body = f'{{"text": "a", "question": "x", "value": {value}}}'
+        refused = await client.post(f"/letters/{path}", content=body, headers=as_json)
+        assert (refused.status_code // 100, refused.headers["content-type"]) == (4, PROBLEM), refused.text
+
+
 async def test_a_tenant_sees_nothing_of_another(client: httpx2.AsyncClient) -> None:
     ada, bob = {"x-tenant": "ada"}, {"x-tenant": "bob"}
     for who in (ada, bob):
@@ -140,8 +151,9 @@ async def test_a_person_answers_and_the_run_goes_on(client: httpx2.AsyncClient) 
     assert (await client.post("/letters/runs/l1/answers", json=right)).status_code == 202
     assert (await client.get("/letters/runs/l1?wait=30")).json()["output"] == "DOUBTFUL x1"
     assert (await client.post("/letters/runs/l1/answers", json=right)).status_code == 202
-    other = right | {"value": False}
-    problem(await client.post("/letters/runs/l1/answers", json=other), 409, "question-closed")
+    for value in (False, 1):
+        other = right | {"value": value}
+        problem(await client.post("/letters/runs/l1/answers", json=other), 409, "question-closed")
     never = right | {"question": "0123456789ab"}
     problem(await client.post("/letters/runs/l1/answers", json=never), 404, "question-not-found")
 
@@ -226,8 +238,38 @@ async def test_runs_are_listed_by_pages(client: httpx2.AsyncClient) -> None:
     assert seen == [f"l{number}" for number in range(5)]
     assert (await client.get("/letters/runs?status=failed")).json()["runs"] == []
     assert len((await client.get("/letters/runs?search=L3")).json()["runs"]) == 1
+    for never in ({"started_since": "2999-01-01T00:00:00Z"}, {"started_until": "1999-01-01T00:00:00Z"}):
+        assert (await client.get("/letters/runs", params=never)).json()["runs"] == []
     problem(await client.get("/letters/runs?status=lost"), 422, "invalid-input")
     problem(await client.get("/letters/runs?after=nonsense"), 422, "invalid-input")
+
+
+@pytest.mark.parametrize(("first", "second"), [(1, True), ([0], [False]), (1, 1.5)])
+async def test_an_id_with_other_inputs_is_refused(tmp_path: Path, first: Any, second: Any) -> None:
+    @step
+    async def echo(ctx: StepContext) -> Any:
+        return ctx.get_input("value")
+
+    config = PipelineConfig(store=SQLiteRunStore(tmp_path / "runs.db"))
+    async with serving(fastapi_app(RunsHost(Pipeline("echo", {"echo": echo}, config=config)))) as client:
+        for _ in range(2):
+            run = await client.put("/letters/runs/l1?wait=30", json={"value": first, "again": 1.0})
+            assert run.json()["output"] == first
+        told = await client.put("/letters/runs/l1", json={"value": second, "again": 1.0})
+        problem(told, 409, "other-inputs")
+
+
+async def test_an_answer_reaches_no_run_but_its_own(client: httpx2.AsyncClient, host: RunsHost[None]) -> None:
+    @step
+    async def ask(ctx: StepContext) -> bool:
+        return await ctx.ask("Pay it?", bool)
+
+    await client.put("/letters/runs/l1?wait=30", json={"text": "doubtful"})
+    config = PipelineConfig(store=host.store)
+    (asked,) = (await Pipeline("bills", {"ask": ask}, config=config).execute(run_id="l1:b")).questions
+    answer = {"question": asked.id.removeprefix("l1:"), "value": True}
+    problem(await client.post("/letters/runs/l1/answers", json=answer), 404, "question-not-found")
+    assert (await host.inbox.get(asked.id)).answer is None
 
 
 async def test_runs_of_another_pipeline_are_not_there(

@@ -163,11 +163,11 @@ def _failure(failure: FailureFacts | None, run_id: str) -> JsonValue:
 def _differing(
     kind: DifferenceKind, place: str, what: str, first: JsonValue, second: JsonValue
 ) -> Iterator[Difference]:
-    if not _same(first, second):
+    if not same_json(first, second):
         yield Difference(kind=kind, place=place, what=what, first=first, second=second)
 
 
-def _same(first: JsonValue, second: JsonValue) -> bool:
+def same_json(first: JsonValue, second: JsonValue) -> bool:
     """Return whether two values are the same JSON, where 1 is not true."""
     if isinstance(first, str) and isinstance(second, str):
         return first == second  # nearly all values are texts
