@@ -84,7 +84,8 @@ async def stream(visit: Visit) -> Response:
         seen = visit.request.headers.get("last-event-id") or visit.request.query_params.get("seen")
         async for trace in _growing(visit.site.history, run_id):
             began = time.perf_counter()
-            text = _live(visit, RunView(await visit.run(run_id), trace.redacted(), asked))
+            now = replace(visit, visitor=await visit.site.access.visitor(visit.request))
+            text = _live(now, RunView(await now.run(run_id), trace.redacted(), asked))
             if (version := version_of(text)) != seen:
                 seen = version
                 yield text
