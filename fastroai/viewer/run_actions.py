@@ -21,6 +21,7 @@ from fastroai.errors import ConfigurationError, FastroAIError, RunNotFound, near
 from fastroai.runtime import facts
 from fastroai.store.reading.history import RunSummary
 from fastroai.store.reading.trace import RunTrace
+from fastroai.store.reading.trace_diff import same_json
 from fastroai.usage import Budget, Quote, format_cost
 from fastroai.viewer.access import Action, Refused
 from fastroai.viewer.visit import Visit
@@ -221,13 +222,13 @@ async def _keep_what_differs(
         Refused: a fork is given an input that the run does not have. A resumed run may lack one.
     """
     inputs: Mapping[str, JsonValue] = options.pop("inputs")
-    known = (await visit.site.history.trace(run.run_id)).inputs
+    known = (await visit.site.history.trace(run.run_id)).redacted().inputs  # as the form had them
     unknown = next((name for name in inputs if name not in known), None)
     if is_fork and unknown is not None:
         has = ", ".join(map(repr, known)) or "none"
         near = nearest_hint(unknown, known)
         raise Refused(400, "The inputs do not fit", f"The run has no input {unknown!r}; it has {has}.{near}")
-    if changed := {name: value for name, value in inputs.items() if known.get(name) != value}:
+    if changed := {name: value for name, value in inputs.items() if not same_json(known.get(name), value)}:
         options["inputs"] = changed
 
 
@@ -280,7 +281,7 @@ def _json(form: FormData, name: str) -> JsonValue:
     text = _text(form, name)
     try:
         found: JsonValue = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Refused(
             400, f"The {name} cannot be read", f"It is not JSON: {error}. A text is in quotes."
         ) from None

@@ -18,6 +18,7 @@ from support.viewing import LABEL, TOKEN, client, csrf_of, signed_in
 from fastroai import Budget, MemoryRunStore, Pipeline, StepContext, step
 from fastroai.errors import StepExecutionError
 from fastroai.store import RunHistory
+from fastroai.tracing import set_redaction
 from fastroai.viewer import Visitor, viewer
 
 RUNS = ("desk", "sums", "essay", "gated", LABEL)
@@ -192,6 +193,25 @@ async def test_a_run_is_resumed_with_other_inputs(failed: MemoryRunStore) -> Non
         assert "An earlier process did this. Its result was kept" in first
 
 
+async def test_a_form_that_shows_redacted_inputs_does_not_change_them(failed: MemoryRunStore) -> None:
+    with pytest.raises(StepExecutionError):
+        inputs = {"ready": False, "who": "ann@example.org"}
+        await waiting().execute(inputs, run_id="private", store=failed)
+    set_redaction([r"\S+@\S+"])
+    try:
+        async with signed_in(viewer(failed, token=TOKEN, runs=[waiting()])) as browser:
+            text = unescape((await browser.get("/runs/private")).text)
+            assert '"who": "[redacted]"' in text
+            sent = json.dumps({"ready": True, "who": "[redacted]"})
+            form = {"csrf": await csrf_of(browser), "inputs": sent}
+            assert (await browser.post("/runs/private/resume", data=form)).status_code == 303
+            async for _ in RunHistory(failed).follow("private"):
+                pass
+    finally:
+        set_redaction(None)
+    assert (await failed.trace("private")).inputs == {"ready": True, "who": "ann@example.org"}
+
+
 async def test_what_is_wrong_with_a_resume_is_told_in_its_place_and_what_was_written_stays(
     failed: MemoryRunStore,
 ) -> None:
@@ -246,6 +266,7 @@ async def test_a_run_is_forked_with_another_output(failed: MemoryRunStore) -> No
     [
         ({"inputs": "{ready"}, "It is not JSON"),
         ({"inputs": "[1]"}, "They are a JSON object"),
+        ({"inputs": "[" * 100_000}, "It is not JSON"),
         ({"what": "output", "output": ""}, "It is not JSON"),
         ({"budget": "a lot"}, "a lot"),
         ({"step": "nothing"}, "nothing"),
