@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final, Literal, TypeAlias, get_args
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -149,8 +149,7 @@ class Access:
 
     def _check_host(self, request: Request) -> None:
         """Refuse a name that somebody else's DNS server could have given this machine. Raises `Refused`."""
-        host = urlsplit(f"//{request.headers.get('host', '')}").hostname
-        if host not in self._hosts:
+        if _split(f"//{request.headers.get('host', '')}").hostname not in self._hosts:
             raise Refused(400, "Unknown host", f"Open this viewer at {' or '.join(sorted(self._hosts))}.")
 
 
@@ -172,7 +171,15 @@ def _is_from_here(request: Request) -> bool:
         return False
     if origin == "null":
         return site == "same-origin"
-    return origin is None or urlsplit(origin).netloc == request.headers.get("host")
+    return origin is None or _split(origin).netloc == request.headers.get("host")
+
+
+def _split(url: str) -> SplitResult:
+    """Return the parts of a URL that a client sent; of one that is none, no parts."""
+    try:
+        return urlsplit(url)
+    except ValueError:  # a bracket that nothing closes
+        return urlsplit("")
 
 
 def _set_cookie(response: Response, request: Request, name: str, value: str) -> None:

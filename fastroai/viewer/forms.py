@@ -233,7 +233,7 @@ class Given:
             found = int(text) if one.is_whole else float(text)
         except ValueError:
             found = math.nan
-        if not math.isfinite(found):
+        if isinstance(found, float) and not math.isfinite(found):
             self.problems[one.name] = "A whole number, as in 12." if one.is_whole else "A number, as in 12.5."
             return None
         return found
@@ -250,4 +250,4 @@ class Given:
 
 
 def _is_of(text: str, one: Field) -> bool:
-    return text.isascii() and text.isdigit() and int(text[:9]) < len(one.choices)
+    return text.isascii() and text.isdigit() and len(text) < 10 and int(text) < len(one.choices)

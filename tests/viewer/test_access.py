@@ -63,7 +63,9 @@ async def test_a_cookie_of_another_viewer_opens_nothing(store: MemoryRunStore) -
         assert (await other.get("/runs")).status_code == 401
 
 
-@pytest.mark.parametrize("host", ["evil.example:8642", "127.0.0.1.evil.example", "localhost.evil.example"])
+@pytest.mark.parametrize(
+    "host", ["evil.example:8642", "127.0.0.1.evil.example", "localhost.evil.example", "[127.0.0.1"]
+)
 async def test_a_name_that_is_not_this_machine_is_refused(store: MemoryRunStore, host: str) -> None:
     async with signed_in(viewer(store, token=TOKEN)) as browser:
         answer = await browser.get("/runs", headers={"host": host})
@@ -78,6 +80,7 @@ async def test_a_name_that_is_not_this_machine_is_refused(store: MemoryRunStore,
     [
         {"origin": "http://evil.example"},
         {"origin": "http://127.0.0.1:9999"},
+        {"origin": "http://[127.0.0.1"},
         {"origin": "null"},
         {"origin": "http://evil.example", "sec-fetch-site": "same-origin"},
         {"origin": "null", "sec-fetch-site": "cross-site"},
@@ -197,6 +200,18 @@ async def test_a_stream_ends_when_its_visitor_may_see_no_more(
     assert "of-acme" in text
     assert text.rstrip().endswith("</div>")
     assert "Not for you" in text
+
+
+async def test_a_stream_of_a_run_ends_when_its_visitor_may_not_see_its_tenant_any_more(
+    store: MemoryRunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fastroai.viewer.streams.HEARTBEAT", 0.01)
+    seen = [None, *[Visitor(tenants={"globex"})] * 100, Visitor(tenants={"acme"})]
+    app = viewer(store, authorize=lambda request: seen.pop())
+    async with client(app) as browser, browser.stream("GET", "/stream/runs/of-acme") as answer:
+        text = "".join([chunk async for chunk in answer.aiter_text()])
+    assert "Refund" not in text
+    assert "There is no such run" in text
 
 
 def test_a_viewer_says_who_may_come_in() -> None:

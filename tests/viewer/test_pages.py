@@ -223,6 +223,7 @@ async def test_an_answer_in_the_form_is_of_the_type_that_the_step_asks_for() -> 
         ({"answer/days": "99"}, "answer.days is not at most 30|days is not at most 30"),
         ({"answer/verdict": ""}, "This is needed"),
         ({"answer/verdict": "17"}, "Choose one of these"),
+        ({"answer/verdict": "0000000009999"}, "Choose one of these"),
         ({"answer/item/sku": "x" * 21}, "too few or too many"),
     ],
 )
@@ -245,6 +246,7 @@ async def test_an_answer_that_does_not_fit_is_told_and_what_was_written_stays(
     [
         (asking(bool), "false", False),
         (asking(int), "12", 12),
+        (asking(int), "9" * 400, int("9" * 400)),
         (asking(str), "yes", "yes"),
         (asking(float | None), "none", None),
         (asking(options=["DHL", {"carrier": "UPS"}]), "1", {"carrier": "UPS"}),

@@ -234,8 +234,15 @@ def _are_names(names: object) -> bool:
 
 def check_time(option: str, at: object) -> None:
     """Refuse a value that is neither `None` nor a time with a time zone. Raises `ConfigurationError`."""
-    if at is not None and (not isinstance(at, datetime) or at.utcoffset() is None):
+    if at is not None and not _has_utc(at):
         raise ConfigurationError(option, at, "a time with a time zone: datetime(2026, 3, 1, tzinfo=UTC)")
+
+
+def _has_utc(at: object) -> bool:
+    try:
+        return isinstance(at, datetime) and at.utcoffset() is not None and bool(at.astimezone(UTC))
+    except OverflowError:  # it is in the year 0 or 10,000 there
+        return False
 
 
 def check_page(limit: int) -> None:
