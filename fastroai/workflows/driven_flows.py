@@ -81,6 +81,7 @@ from fastroai.workflows.refusals import (
     to_iterate,
 )
 from fastroai.workflows.spec.files import Workspace
+from fastroai.workflows.spec.problems import cut
 from fastroai.workflows.stored_flows import StoredFlows
 
 
@@ -172,8 +173,9 @@ class WorkflowRuns:
             plan = (await asyncio.to_thread(self._specs.load, text, flow)).plan
         except KeyError:
             flows = self._specs.load(text, None).plan.spec.flows
-            hint = nearest_hint(str(flow), flows)
-            raise refuse("unknown_flow", f"The spec has no flow {flow!r}.{hint}", None, *flows) from None
+            wanted = cut(str(flow))
+            hint = nearest_hint(wanted, flows)
+            raise refuse("unknown_flow", f"The spec has no flow {wanted!r}.{hint}", None, *flows) from None
         if problems := input_problems(plan.entry.flow, inputs):
             raise refuse("invalid_input", "; ".join(problems), None, *plan.entry.flow.input)
         name = plan.entry.flow.name

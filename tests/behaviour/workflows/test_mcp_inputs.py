@@ -110,4 +110,6 @@ async def test_results_and_specs_that_are_too_large_or_too_deep_are_refused(tmp_
         assert kind == "invalid_spec"
         kind, _ = await error_of(call, "plan", spec=ARTICLE, inputs={"topic": "x" * 1_100_000})
         assert kind == "invalid_input"
+        kind, _ = await error_of(call, "plan", spec=ARTICLE, flow="x" * 1_100_000)
+        assert kind == "unknown_flow"
         assert (await call("resume", flow_id=flow))["attempt"] == 1
