@@ -43,9 +43,10 @@ def shown_to_clients(fact: Fact) -> Mapping[str, JsonValue] | None:
     """Show what happens to the run and its steps, with inputs and outputs.
 
     Questions and answers are shown, with the reviewer and the rationale. Requests, messages, tool calls,
-    budgets and the definition of the pipeline are not shown, and neither are the texts of exceptions, nor why
-    a step was skipped or cancelled, why it waits, or why an edge was taken: they are for the people who run
-    the service. In a workflow, the `violations` of a result that was not accepted are shown.
+    budgets, ids of the store and the definition of the pipeline are not shown, and neither are the texts of
+    exceptions, nor why a step was skipped or cancelled, why it waits, or why an edge was taken: they are for
+    the people who run the service. In a workflow, the `violations` of a result that was not accepted are
+    shown.
     """
     if not isinstance(fact, RunFact | StepFact):
         return None
@@ -69,6 +70,7 @@ _INTERNAL: Final = frozenset(
         "value",  # that of a message
         "value_schema",
         "run_id",
+        "forked_from",  # an id of the store, with the tenant in it
         "format",
     }
 )

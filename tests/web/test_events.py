@@ -22,6 +22,7 @@ from fastroai.runtime.facts import (
     Fact,
     FailedAgentCall,
     RunFinished,
+    RunStarted,
     StepCancelled,
     StepHalted,
     StepSkipped,
@@ -287,6 +288,13 @@ def test_what_is_for_the_people_who_run_the_service_is_not_for_clients(fact: Fac
     shown = shown_to_clients(fact)
     assert shown is not None
     assert shown["step_id"] == "write"
+    assert "secret" not in str(shown)
+
+
+def test_the_run_from_which_a_run_was_forked_is_not_for_clients() -> None:
+    shown = shown_to_clients(RunStarted(definition={}, inputs={"topic": "tea"}, forked_from="secret.l1"))
+    assert shown is not None
+    assert shown["inputs"] == {"topic": "tea"}
     assert "secret" not in str(shown)
 
 
