@@ -15,7 +15,8 @@ from fastroai.errors import ConfigurationError
 from fastroai.records import Usage
 from fastroai.store.reading.history import RunSummary
 from fastroai.store.reading.run_queries import RunQuery
-from fastroai.viewer.access import Visitor
+from fastroai.store.record.headers import UNREADABLE
+from fastroai.viewer.access import Refused, Visitor
 from fastroai.viewer.charts import SpendingOf, bars, columns
 from fastroai.viewer.visit import PageRoute, Visit
 
@@ -106,7 +107,12 @@ async def _spent(visit: Visit, since: datetime | None, by: Dimension) -> Sequenc
     """Return the spending that a visitor may see, by one field."""
     tenants = visit.visitor.tenants
     fields: tuple[Dimension, ...] = (by,) if tenants is None or by == "tenant" else (by, "tenant")
-    rows = await visit.site.history.spending(since=since, by=fields)
+    try:
+        rows = await visit.site.history.spending(since=since, by=fields)
+    except UNREADABLE:
+        if tenants is None:
+            raise
+        raise Refused(409, "The spending is not known", "A run in this period cannot be read.") from None
     return _of_each(rows if tenants is None else _seen(rows, visit.visitor), by)
 
 

@@ -13,6 +13,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from fastroai.errors import RunNotFound
 from fastroai.human import Inbox
 from fastroai.store.reading.history import RunHistory, RunSummary
+from fastroai.store.record.headers import UNREADABLE
 from fastroai.store.record.payloads import PayloadCodec
 from fastroai.store.run_store import RunStore
 from fastroai.viewer.access import Access, Action, Refused, Visitor
@@ -106,7 +107,12 @@ class Visit:
 
     async def run(self, run_id: str) -> RunSummary:
         """Return a run that the visitor may see. Raises as `RunHistory.summary`; others are not found."""
-        found = await self.site.history.summary(run_id)
+        try:
+            found = await self.site.history.summary(run_id)
+        except UNREADABLE:
+            if self.visitor.tenants is None:
+                raise
+            raise RunNotFound(run_id, self.site.place) from None  # nobody knows of which tenant it is
         if not self.visitor.sees(found.tenant):
             raise RunNotFound(run_id, self.site.place)
         return found

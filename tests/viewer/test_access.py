@@ -16,6 +16,7 @@ from support.viewing import TOKEN, client, csrf_of, signed_in
 import fastroai.viewer
 from fastroai import Inbox, MemoryRunStore, Pipeline, StepContext, step
 from fastroai.errors import ConfigurationError
+from fastroai.store.record.headers import header_key
 from fastroai.viewer import Visitor, viewer
 
 FORM = {"answer": "true", "reviewer": "Mia"}
@@ -185,6 +186,25 @@ async def test_a_visitor_sees_and_does_no_more_than_the_app_says(store: MemoryRu
         refused = await browser.post(f"/people/{asked.id}/answer", data={**csrf, **FORM})
         assert refused.status_code == 403
     assert len(await Inbox(store).list()) == 3
+
+
+async def test_a_run_that_cannot_be_read_is_for_those_who_see_all_tenants(store: MemoryRunStore) -> None:
+    found = await store.read(header_key("of-globex"))
+    await store.compare_and_set(header_key("of-globex"), b"{nonsense", revision=found.revision)
+    app = viewer(store, authorize=lambda request: Visitor(tenants={"acme"}))
+    (asked,) = await Inbox(store).list(tenant="acme")
+    paths = ("/runs", "/runs?search=refund", "/people", "/spending", "/runs/of-acme/diff")
+    async with client(app) as browser:
+        for path in paths:
+            page = await browser.get(path)
+            assert "globex" not in page.text, path
+        for path in ("/runs/of-globex", "/people/of-globex:x", "/runs/of-acme/diff?with=of-globex"):
+            assert (await browser.get(path)).status_code == 404
+        assert "of-acme" in (await browser.get(f"/people/{asked.id}")).text
+    async with client(viewer(store, authorize=lambda request: Visitor())) as browser:
+        assert "of-globex" in (await browser.get("/runs")).text
+        for path in ("/runs/of-globex", "/spending"):
+            assert "of-globex" in (await browser.get(path)).text
 
 
 async def test_a_stream_ends_when_its_visitor_may_see_no_more(

@@ -202,10 +202,14 @@ async def held_run(store: RunStore, entry: Indexed, query: RunQuery) -> tuple[Fo
     if not found.revision:
         return None, found.now
     value = found.values[-1] if found.values else b""
-    with suppress(*UNREADABLE):
+    try:
         header = decode_header(entry.run_id, value)
-        if entry.key not in index_keys(header) or not query.matches(header):
-            return None, found.now
+    except UNREADABLE:
+        matches = query.tenants is None  # no entry says of which of several tenants it is
+    else:
+        matches = entry.key in index_keys(header) and query.matches(header)
+    if not matches:
+        return None, found.now
     place = Place(microseconds(entry.started_at), entry.run_id)
     return FoundRun(place=place, value=value, revision=found.revision), found.now
 
