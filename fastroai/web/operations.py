@@ -18,6 +18,7 @@ from fastroai.errors import (
     RunInProgress,
     RunNotFound,
     RunStatusConflict,
+    SpendLimitExceeded,
     ValueNotStorable,
 )
 from fastroai.store import RunSnapshot
@@ -25,11 +26,12 @@ from fastroai.store.reading.as_json import as_json
 from fastroai.store.reading.run_queries import RunQuery
 from fastroai.store.reading.trace_diff import same_json
 from fastroai.store.record.headers import check_run_id
+from fastroai.usage.shared.spend_limit import BY_TENANT
 from fastroai.web.caller import Action, Caller, DepsT
 from fastroai.web.events import RunEvents, Show, shown_to_clients
 from fastroai.web.host import RunsHost
 from fastroai.web.models import GivenAnswer, OpenQuestion, QuestionPage, Report, RunLine, RunPage, RunState
-from fastroai.web.problems import Problem, invalid_input, no_such_question, no_such_run
+from fastroai.web.problems import Problem, invalid_input, limit_reached, no_such_question, no_such_run
 
 LONGEST: Final = 60.0
 """Seconds that a request waits for a result, at most."""
@@ -85,6 +87,8 @@ class RunOperations(Generic[DepsT]):
                 begins = False
             except ValueNotStorable as error:  # such as half a surrogate pair, or lists in lists in lists
                 raise invalid_input([{"loc": (), "msg": str(error)}]) from None
+            except SpendLimitExceeded as error:
+                raise _limit_told(caller, error) from error
         return begins, await self._state(caller, stored, wait)
 
     async def read(self, caller: Caller[DepsT], run_id: str, *, wait: float = 0.0) -> RunState:
@@ -199,7 +203,10 @@ class RunOperations(Generic[DepsT]):
         run = await self.host.history.summary(stored)
         if run.status == "finished":
             raise RunStatusConflict(stored, "finished", "a run that can continue")
-        await self.host.resume(run)
+        try:
+            await self.host.resume(run)
+        except SpendLimitExceeded as error:
+            raise _limit_told(caller, error) from error
         return await self._state(caller, stored)
 
     async def check_ready(self) -> None:
@@ -305,6 +312,14 @@ class RunOperations(Generic[DepsT]):
                 await asyncio.sleep(_SOON)
             run = await self.host.history.state(stored)
         return run
+
+
+def _limit_told(caller: Caller[Any], error: SpendLimitExceeded) -> Problem:
+    """Return what a caller is told of a limit. What other tenants have spent of it is not for a tenant."""
+    told = limit_reached(error)
+    if caller.tenant is not None and error.key != f"{BY_TENANT}:{caller.tenant}":
+        del told.more["limit_usd"], told.more["spent_usd"]
+    return told
 
 
 def _refused(error: ConfigurationError) -> Problem:

@@ -116,7 +116,7 @@ def problem_of(error: Exception) -> Problem | None:
         case ContractViolation(direction="input", details=details):
             return invalid_input(details)
         case SpendLimitExceeded():
-            return _limit_reached(error)
+            return limit_reached(error)
         case BudgetExceeded():
             detail = "the budget of this request cannot pay for the run"
             return Problem(402, "budget", "The budget is too small", detail, _amounts(error))
@@ -175,8 +175,8 @@ def _amounts(error: BudgetExceeded) -> dict[str, JsonValue]:
     return {**amounts, "unit": error.unit}
 
 
-def _limit_reached(error: SpendLimitExceeded) -> Problem:
-    """A limit that opens again is 429 with the time; one that does not is 402."""
+def limit_reached(error: SpendLimitExceeded) -> Problem:
+    """Return the problem of a limit: 429 with the time if it opens again, otherwise 402."""
     more = _amounts(error)
     left = error.limit - error.committed
     if error.requested is not None and error.requested <= left:

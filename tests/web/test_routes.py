@@ -335,13 +335,15 @@ def test_a_caller_has_no_spend_limit_because_a_run_that_continues_would_escape_i
         Caller(budget=[Budget(usd=1), limit])  # type: ignore[list-item]
 
 
-@pytest.mark.parametrize(("window", "status"), [("day", 429), ("total", 402)])
+@pytest.mark.parametrize(
+    ("window", "key", "status"), [("day", "tenant", 429), ("total", "tenant", 402), ("day", "house", 429)]
+)
 async def test_a_run_that_the_limit_of_its_caller_cannot_pay_for_does_not_begin(
-    model_server: ModelServer, tmp_path: Path, window: Literal["day", "total"], status: int
+    model_server: ModelServer, tmp_path: Path, window: Literal["day", "total"], key: str, status: int
 ) -> None:
     agent = FastroAgent(model_server.model("openai:gpt-5-mini"), model_settings={"max_tokens": 1000})
     ask = agent.as_step(lambda ctx: ctx.get_input("text", str))
-    limit = SpendLimit(usd="0.0001", window=window, key="tenant", store=MemorySpendStore())
+    limit = SpendLimit(usd="0.0001", window=window, key=key, store=MemorySpendStore())
     config = PipelineConfig(store=SQLiteRunStore(tmp_path / "runs.db"), budget=limit)
     pipeline = Pipeline("ask", {"ask": ask}, config=config)
     app = FastAPI()
@@ -350,7 +352,9 @@ async def test_a_run_that_the_limit_of_its_caller_cannot_pay_for_does_not_begin(
     async with serving(app) as client:
         response = await client.put("/runs/r1", json={"text": "hello"})
         told = problem(response, status, "limit-reached")
-        assert (told["limit_usd"], told["spent_usd"]) == ("0.0001", "0")
+        of_all = (None, None)  # what other tenants have spent of a limit is not for a tenant
+        expected = of_all if key == "house" else ("0.0001", "0")
+        assert (told.get("limit_usd"), told.get("spent_usd")) == expected
         assert Decimal(told["requested_usd"]) > Decimal("0.0001")
         assert ("retry-after" in response.headers) == ("resets_at" in told) == (window == "day")
         problem(await client.get("/runs/r1"), 404, "run-not-found")
