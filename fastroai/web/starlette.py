@@ -185,5 +185,6 @@ async def _object(request: Request) -> dict[str, Any]:
     return body
 
 
-def _json(model: BaseModel, status: int = 200) -> JSONResponse:
-    return JSONResponse(model.model_dump(mode="json"), status)
+def _json(model: BaseModel, status: int = 200) -> Response:
+    # As FastAPI does: a number that JSON has not, such as NaN, becomes null.
+    return Response(model.model_dump_json(), status, media_type="application/json")

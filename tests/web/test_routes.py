@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 from fastapi import FastAPI
 from openapi_spec_validator import validate
-from web.conftest import Desk, fastapi_app, letters, serving
+from web.conftest import Build, Desk, fastapi_app, letters, serving
 
 from fastroai import Budget, FastroAgent, SpendLimit
 from fastroai.errors import ConfigurationError, CostBudgetExceeded, RunStoreUnavailable
@@ -257,6 +257,16 @@ async def test_an_id_with_other_inputs_is_refused(tmp_path: Path, first: Any, se
             assert run.json()["output"] == first
         told = await client.put("/letters/runs/l1", json={"value": second, "again": 1.0})
         problem(told, 409, "other-inputs")
+
+
+async def test_an_output_that_json_has_not_is_null(build: Build, tmp_path: Path) -> None:
+    @step
+    async def mean(ctx: StepContext) -> list[float]:
+        return [1.5, float("nan"), float("inf")]
+
+    config = PipelineConfig(store=SQLiteRunStore(tmp_path / "runs.db"))
+    async with serving(build(RunsHost(Pipeline("mean", {"mean": mean}, config=config)))) as client:
+        assert (await client.put("/letters/runs/l1?wait=30", json={})).json()["output"] == [1.5, None, None]
 
 
 async def test_an_answer_reaches_no_run_but_its_own(client: httpx2.AsyncClient, host: RunsHost[None]) -> None:
