@@ -39,6 +39,8 @@ def refusal_of(error: Exception) -> Refused:
     for kind, status, title in _TITLES:
         if isinstance(error, kind):
             return Refused(status, title, str(error))
+    if isinstance(error, HTTPException) and error.status_code == 400:
+        return Refused(400, "The form cannot be read", str(error.detail))
     if isinstance(error, HTTPException):
         return Refused(error.status_code, "There is no such page", "Choose one above.")
     reason = f"{type(error).__name__}. The log of the server says more. Other pages still work."

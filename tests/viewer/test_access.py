@@ -96,6 +96,13 @@ async def test_actions_of_other_sites_are_refused(store: MemoryRunStore, headers
         assert (await browser.post("/runs/of-acme/cancel", data=data)).status_code == 303
 
 
+async def test_a_form_of_too_many_fields_is_told(store: MemoryRunStore) -> None:
+    async with signed_in(viewer(store, token=TOKEN)) as browser:
+        data = {"csrf": await csrf_of(browser)} | {f"field{number}": "" for number in range(1_001)}
+        refused = await browser.post("/runs/of-acme/cancel", data=data)
+        assert (refused.status_code, "The form cannot be read" in refused.text) == (400, True)
+
+
 async def test_an_action_needs_the_secret_of_its_form(store: MemoryRunStore) -> None:
     async with signed_in(viewer(store, token=TOKEN)) as browser:
         for data in ({}, {"csrf": ""}, {"csrf": "guessed"}):
