@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from decimal import Decimal
@@ -387,8 +387,8 @@ def router(world: World) -> BasePipeline[Any, Any, Any]:
     return made
 
 
-def typed_flow(world: World) -> Any:
-    """A function that a model implements, one that is code, and a question to a person."""
+def tone_of(world: World) -> Any:
+    """A function that a model implements."""
 
     async def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         await world.reach("inferred")
@@ -403,6 +403,13 @@ def typed_flow(world: World) -> Any:
     async def tone(text: str) -> str:
         raise NotImplementedError
 
+    return tone
+
+
+def typed_flow(world: World) -> Any:
+    """A function that a model implements, one that is code, and a question to a person."""
+    tone = tone_of(world)
+
     @compute
     async def louder(text: str) -> str:
         await world.reach("computed")
@@ -416,6 +423,40 @@ def typed_flow(world: World) -> Any:
         return f"{found}: {decision.value}"
 
     return triage
+
+
+def of_rows(world: World) -> Mapping[str, Any]:
+    """What is mapped over rows, by the id of the run: each row asks a model, and some then fail, or wait."""
+    tone, clerk = tone_of(world), world.agent("clerk", instructions=world.intent)
+
+    @step
+    async def close(ctx: StepContext[Any]) -> str:
+        text = ctx.get_input("text", str)
+        await world.reach(f"close {text}")
+        if text == "fails" and world.broken:
+            raise ConnectionError("the archive is down")
+        return await ctx.ask("close it?", str) if text == "waits" else text
+
+    @flow(config=CONFIG)
+    async def letters(text: str) -> str:
+        found: str = await tone(text)
+        await world.reach(f"close {text}")
+        if text == "fails" and world.broken:
+            raise ConnectionError("the archive is down")
+        if text == "waits":
+            return (await await_human(HumanReviewContext("close it?"), str)).value
+        return f"{text}: {found}"
+
+    steps = {"answer": clerk.as_step(lambda ctx: ctx.get_input("text", str)), "close": close}
+    return {
+        "rows-pipeline": Pipeline("mail", steps, {"close": ["answer"]}, config=CONFIG, version="2026-11"),
+        "rows-graph": Graph(
+            "mail", nodes=steps, edges=[Edge("answer", "close")], entry="answer", config=CONFIG
+        ),
+        "rows-flow": letters,
+        "rows-function": tone,
+        "rows-agent": clerk,
+    }
 
 
 def changing(world: World) -> Pipeline[Any, Any, Any]:

@@ -2,6 +2,7 @@
 
 It writes `runs.db`, a store of runs as SQLite has it; `keys.json`, what every store has of it, key by key;
 `traces.json`, the runs as `RunTrace.to_json` writes them; and `runs.json`, what each run came to.
+`record.py rows` writes `rows.db`, a store of runs of rows, and nothing else.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from recorded.doors import (  # noqa: E402
     changing,
     crowded,
     graph,
+    of_rows,
     pipeline,
     router,
     scarce,
@@ -297,22 +299,33 @@ RECORDINGS: Final[tuple[Recording, ...]] = (
 """In this order, each in a process of its own, because some of them die."""
 
 
+ROWS: Final = ("ends", "fails", "waits")
+"""The rows of each run of rows. One fails while something is broken, and one waits for a person."""
+
+
+async def mapped(store: SQLiteRunStore) -> None:
+    for run_id, door in of_rows(World(broken=True)).items():
+        rows = [*ROWS] if run_id == "rows-agent" else [{"text": row} for row in ROWS]
+        await door.map(rows, store=store, run_id=run_id)
+
+
+def record_rows(folder: Path) -> None:
+    """Write `rows.db` to a folder."""
+    with tempfile.TemporaryDirectory() as made:
+        path = Path(made) / "rows.db"
+        _begin(mapped, path)
+        _close(path)
+        (folder / "rows.db").write_bytes(path.read_bytes())
+
+
 def record(folder: Path) -> None:
-    """Write the four files to a folder."""
+    """Write the four other files to a folder."""
     with tempfile.TemporaryDirectory() as made:
         path = Path(made) / "runs.db"
         for recording in RECORDINGS:
-            process = multiprocessing.get_context("fork").Process(target=_perform, args=(recording, path))
-            process.start()
-            process.join()
-            assert process.exitcode in (0, -signal.SIGKILL), f"{recording.__name__} has failed"
-            if process.exitcode:
-                time.sleep(LEASE)
+            _begin(recording, path)
         found = asyncio.run(_read(path))
-        with sqlite3.connect(path) as connection:
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            connection.execute("VACUUM")
-        connection.close()
+        _close(path)
         texts = {name: json.dumps(content, indent=1, ensure_ascii=False) for name, content in found.items()}
         assert not any(f"{socket.gethostname()} pid" in text for text in texts.values())
         (folder / "runs.db").write_bytes(path.read_bytes())
@@ -350,6 +363,24 @@ async def _read(path: Path) -> dict[str, Any]:
     }
 
 
+def _begin(recording: Recording, path: Path) -> None:
+    """Record in a process of its own, and wait until it has ended, and its lease."""
+    process = multiprocessing.get_context("fork").Process(target=_perform, args=(recording, path))
+    process.start()
+    process.join()
+    assert process.exitcode in (0, -signal.SIGKILL), f"{recording.__name__} has failed"
+    if process.exitcode:
+        time.sleep(LEASE)
+
+
+def _close(path: Path) -> None:
+    """Put all of a store in its one file."""
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        connection.execute("VACUUM")
+    connection.close()
+
+
 def _perform(recording: Recording, path: Path) -> None:
     owner._name_of = lambda pid: f"recorder pid {pid} (recorder 0)"  # of no machine that there is
     store = SQLiteRunStore(path)
@@ -358,4 +389,4 @@ def _perform(recording: Recording, path: Path) -> None:
 
 
 if __name__ == "__main__":
-    record(HERE / f"format_{FORMAT}")
+    (record_rows if sys.argv[1:] == ["rows"] else record)(HERE / f"format_{FORMAT}")

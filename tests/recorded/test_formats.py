@@ -369,3 +369,25 @@ async def test_a_workflow_that_is_driven_from_outside_goes_on(store: Any) -> Non
     assert done.status == "complete"
     assert isinstance(done.output, dict)
     assert done.output["pages"] == ["three"]
+
+
+@pytest.mark.parametrize("run_id", [*doors.of_rows(World())])
+async def test_rows_go_on_and_ask_nothing_again(run_id: str, tmp_path: Path) -> None:
+    store = SQLiteRunStore(shutil.copy(FOLDER / "format_3" / "rows.db", tmp_path / "rows.db"))
+    rows: Any = [*record.ROWS] if run_id == "rows-agent" else [{"text": row} for row in record.ROWS]
+    are_runs = run_id in ("rows-pipeline", "rows-graph", "rows-flow")
+
+    world = World()
+    table = await doors.of_rows(world)[run_id].map(rows, store=store, run_id=run_id)
+    assert {*world.happened} == ({"close fails", "close waits"} if are_runs else set())
+    assert [row.ok for row in table] == [True] * (2 if are_runs else 3)
+    assert table.resumed is not None
+    assert (table.resumed.finished, table.resumed.changed) == (1 if are_runs else 3, {})
+
+    for asked in await Inbox(store).list():
+        if asked.run_id.startswith(f"{run_id}-row-"):
+            await Inbox(store).answer(asked.id, "yes")
+    table = await doors.of_rows(world)[run_id].map(rows, store=store, run_id=run_id)
+    assert table.status == "finished"
+    assert not {"clerk 1", "inferred"} & {*world.happened}
+    await store.aclose()
