@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import Final, TypeGuard
@@ -72,7 +72,7 @@ def build_plan(
     ]
     needs = {
         step_id: tuple(
-            dict.fromkeys(before for before in befores if before in steps)
+            dict.fromkeys(before for before in _in_one_order(befores) if before in steps)
             if _are_names(befores := dependencies.get(step_id))
             else ()
         )
@@ -175,6 +175,11 @@ _COLLECTIONS: Final = (list, tuple, set, frozenset, Sequence)
 
 def _are_names(befores: object) -> TypeGuard[Iterable[str]]:
     return isinstance(befores, _COLLECTIONS) and not isinstance(befores, str)
+
+
+def _in_one_order(befores: Iterable[str]) -> Iterable[str]:
+    """Return names in the order of every process, which a set does not have: definitions are compared."""
+    return sorted(befores, key=repr) if isinstance(befores, Set) else befores
 
 
 def _config_problems(steps: Mapping[str, object], step_configs: Mapping[str, object]) -> Iterator[str]:

@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 from pydantic import JsonValue
-from pydantic_core import to_json, to_jsonable_python
+from pydantic_core import to_jsonable_python
 
 from fastroai.contracts.accepted import Accepted
 from fastroai.contracts.annotations import Annotation
 from fastroai.errors import ConfigurationError, FlowStopped, RunNotFound
 from fastroai.rows.target import RowCall, RowWaits
+from fastroai.runs.definition_changes import shape_of
 from fastroai.runs.door import FrontDoor
 from fastroai.steps import BaseStep, PipelineConfig
-from fastroai.store.record.declarations import digest
+from fastroai.store.record.definitions import fingerprint
 from fastroai.store.record.headers import read_header
 from fastroai.store.record.runs import link_to_parent
 from fastroai.store.run_store import RunStore
@@ -78,7 +79,7 @@ class RunRows(Generic[T]):
 
     def declares(self) -> Mapping[str, str]:
         """Return hashes of the shape, and of what each step declares for the calls in it."""
-        declared = {"definition": digest(to_json(self.definition, fallback=repr))}
+        declared = {"shape": fingerprint(shape_of(dict(self.definition)))}
         for step_id, step in self.steps.items():
             declared |= {f"{part} of {step_id}": known for part, known in step.declares().items()}
         return declared

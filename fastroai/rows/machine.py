@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Literal, NamedTuple, TypeAlias, assert_never
 
 from fastroai.rows.facts import Resumption, RowEnded, WhyGivenBack
@@ -186,6 +187,11 @@ class RowMachine:
                 return [StopReading(), CancelRows(told.reason), *self._perhaps_finished()]
             case _:
                 assert_never(told)
+
+    def declared_alike(self) -> Iterator[Mapping[str, str]]:
+        """Yield the declaration of the rows, then those before it, newest first, back to the last change."""
+        now = self._declarations[-1]
+        return takewhile(lambda before: not changed_parts(before, now), reversed(self._declarations))
 
     def resumption(self) -> Resumption | None:
         """Return what became of the rows on record; `None` for a run that was not resumed."""

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 import anyio
 
-from fastroai.errors import BudgetExceeded, FastroAIError, RunStoreUnavailable, RunTakenOver
+from fastroai.errors import BudgetExceeded, FastroAIError, RunNotFound, RunStoreUnavailable, RunTakenOver
 from fastroai.human.asking import Halted, is_halt
 from fastroai.records import Usage
 from fastroai.rows.facts import RowEnded, RowGivenBack, RowStarted
@@ -53,6 +53,7 @@ from fastroai.steps.retrying import retry_calls
 from fastroai.store.record.declarations import digest
 from fastroai.store.record.entries import RowCounts
 from fastroai.store.record.halting import cancel_waiting_rows
+from fastroai.store.record.headers import read_header
 from fastroai.store.record.unsealing import seal_payloads
 from fastroai.store.record.values import value_to_json
 
@@ -120,7 +121,10 @@ class RowRunner:
         self._reader: asyncio.Task[Any] | None = None
         self._is_reading, self._working = True, self._at_once
         self._since_forgotten = 0
-        self._declared = digest(*(f"{name}={known}" for name, known in sorted(target.declares().items())))
+        declared = (sorted(one.items()) for one in machine.declared_alike())
+        hashed = (digest(*(f"{name}={known}" for name, known in one)) for one in declared)
+        self._declared = tuple(dict.fromkeys(hashed))
+        """Hashes of the declaration, and of those before it that ask the same, newest first."""
         self._loop = asyncio.get_running_loop()
 
     def _counts(self) -> dict[str, RowCounts]:
@@ -288,7 +292,7 @@ class RowRunner:
         # In the record of a run around, calls have the places that they would have in its own code.
         kind: ScopeKind = "step" if self._log.scope is self.scope else "call"
         scope = Scope(kind, ROW, parent=self.scope, key=scope_key(row.key), ordinal=1)
-        child = self._child_of(row)
+        child = ""
         if self._log.run is None or self._target.makes_runs:
             scope.log = None  # no store keeps what is inside, or a run of its own does
         current_row.set(row.number)
@@ -296,6 +300,7 @@ class RowRunner:
         error: Exception | None = None
         try:
             async with scope:
+                child = await self._child_of(row)
                 if (record := self._record) is not None:  # the run itself counts it already
                     scope.restore(*record.children.get(child, ((), ())))
                     restore_spending(scope)
@@ -330,16 +335,30 @@ class RowRunner:
     def _in_flight(self, row: ReadRow) -> Literal["asked", "in batch"] | None:
         """Return whether an earlier process was asking a row when it died."""
         record, key = self._record, scope_key(row.key)
-        if record is None or not (key in record.open or self._child_of(row) in record.children):
+        if record is None:
+            return None
+        if key not in record.open and record.children.keys().isdisjoint(self._children_of(row)):
             return None
         return "in batch" if key in record.in_batches else "asked"
 
-    def _child_of(self, row: ReadRow) -> str:
-        """Return the id of the run of a row, if the store keeps it. Another question is another run."""
+    def _children_of(self, row: ReadRow) -> Sequence[str]:
+        """Return the ids that the run of a row can have, if the store keeps it: that of a new run is first.
+
+        Another question is another run. The same question has several ids if its declaration had other names.
+        """
         if self._run is None or not self._target.makes_runs or row.error is not None:
-            return ""
-        question = digest(row.asked, self._declared)
-        return f"{self._run.run_id[:160]}-row-{scope_key(row.key)}-{question}"
+            return ()
+        begins = f"{self._run.run_id[:160]}-row-{scope_key(row.key)}"
+        return [f"{begins}-{digest(row.asked, declared)}" for declared in self._declared]
+
+    async def _child_of(self, row: ReadRow) -> str:
+        """Return the id of the run of a row, which may be on record; empty if the store does not keep it."""
+        children = self._children_of(row)
+        if self._run is not None and len(children) > 1:
+            for child in children:
+                with suppress(RunNotFound):
+                    return (await read_header(self._run.store, child)).header.run_id
+        return children[0] if children else ""
 
     async def _begun(self, row: ReadRow, child: str) -> None:
         """Put on record that the run of a row begins, so that nothing that it spends is ever lost."""

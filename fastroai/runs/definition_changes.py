@@ -21,6 +21,10 @@ from fastroai.runtime.facts import (
 )
 
 _POLICIES: Final = ("entry", "on_branch_failure", "on_conflict", "reducers", "conversation")
+_COMPARED: Final = frozenset(
+    {"name", "kind", "steps", "routes", "output_step", "terminals", "pause_nodes", "spec", *_POLICIES}
+    | {"needs", "on_error", "runs", "reads", "writes", "edges"}
+)
 _Names: TypeAlias = tuple[str, ...]
 """Names of a step: for each step around it, its id and the name of the part that it runs; then the own id."""
 
@@ -81,6 +85,22 @@ def changes(before: JsonValue, now: JsonValue, progress: Progress | None = None)
     A different version is no change.
     """
     return tuple(_Comparison(progress or Progress()).changes(before, now, "", ()))
+
+
+def shape_of(definition: JsonValue) -> JsonValue:
+    """Return the parts of a definition that are compared.
+
+    The version is not among them, nor is what a later FastroAI adds to the definition of the same pipeline.
+    """
+    if not isinstance(definition, dict):
+        return definition
+    shape: dict[str, JsonValue] = {}
+    for name in _COMPARED & definition.keys():
+        part = definition[name]
+        if name in ("steps", "routes") and isinstance(part, dict):
+            part = {one: shape_of(inner) for one, inner in part.items()}
+        shape[name] = shape_of(part) if name == "runs" else part
+    return shape
 
 
 class _Comparison:

@@ -100,9 +100,8 @@ class BaseStep(ABC, Generic[DepsT_contra, OutputT_co]):
         """Return hashes, by name, of what the code fixes for model calls of this step, such as instructions.
 
         `map` of a pipeline or graph compares these hashes with those on record. If one has changed, it runs
-        every row again from its first step, unless `on_changed` says otherwise. If a name is new or gone,
-        rows that have their output keep it; the others begin again from their first step. The default is no
-        hashes.
+        every row again from its first step, unless `on_changed` says otherwise. A name that is new or gone
+        changes nothing. The default is no hashes.
         """
         return {}
 

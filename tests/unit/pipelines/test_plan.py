@@ -102,6 +102,12 @@ def test_lists_tuples_and_sets_of_names_will_do(befores: Any) -> None:
     assert pipeline.dependencies == {"read": (), "classify": (), "reply": ("classify",)}
 
 
+def test_sets_of_names_have_the_same_order_in_every_process() -> None:
+    names = [f"step {number}" for number in range(10, 30)]
+    steps: Any = {**dict.fromkeys(names, nothing), "last": nothing}
+    assert Pipeline("p", steps, {"last": {*names}}).dependencies["last"] == tuple(names)
+
+
 def test_a_dependency_said_twice_is_one() -> None:
     pipeline: Pipeline[Any, Any] = Pipeline("p", STEPS, {"reply": ["read", "read"]}, output_step="reply")
     assert pipeline.dependencies["reply"] == ("read",)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from decimal import Decimal
@@ -28,7 +28,7 @@ from fastroai.errors import (
 from fastroai.functions import HumanReviewContext, await_human, compute, infer, parallel
 from fastroai.graphs import Graph
 from fastroai.human import Inbox
-from fastroai.pipelines import Progress
+from fastroai.pipelines import BaseStep, Progress
 from fastroai.rows import RowEnded, RowFailed, RowGivenBack, RowTable
 from fastroai.runtime import budget_scope
 from fastroai.runtime.facts import ToolEnded
@@ -536,6 +536,49 @@ class TestRunsOfRows:
         assert table.outputs == ["fine!", "fine!"]
         assert len(model_server.ledger.entries) == 2
         assert table.cost_usd == listed_costs(model_server)
+
+    async def test_rows_continue_if_a_step_declares_more_or_less_and_begin_again_if_it_changes(self) -> None:
+        asked, fails = list[str](), True
+
+        class Answers(BaseStep[Any, str]):
+            def __init__(self, declared: Mapping[str, str]) -> None:
+                self.declared = declared
+
+            def declares(self) -> Mapping[str, str]:
+                return self.declared
+
+            async def execute(self, context: StepContext[Any]) -> str:
+                asked.append(context.get_input("text"))
+                return "fine"
+
+        @step
+        async def close(ctx: StepContext[Any]) -> str:
+            if fails and ctx.get_input("text") == "fails":
+                raise ValueError("not yet")
+            return await ctx.ask("close it?", str) if ctx.get_input("text") == "waits" else "closed"
+
+        async def mapped(**declared: str) -> RowTable[Any]:
+            steps: Any = {"answer": Answers(declared), "close": close}
+            pipeline = Pipeline("two", steps, {"close": ["answer"]}, version=repr(declared))
+            asked.clear()
+            return await pipeline.map([{"text": row} for row in rows], store=store, run_id="r")
+
+        store, rows = MemoryRunStore(), ["ends", "fails", "waits"]
+        await mapped(tone="1")
+        for declared in ({"tone": "1", "words": "1"}, {"tone": "1"}, {}, {"words": "1"}):
+            table = await mapped(**declared)
+            assert (asked, len(table.waiting)) == ([], 1)
+            assert table.resumed is not None
+            assert (table.resumed.finished, table.resumed.failed) == (1, 1)
+        [question] = await Inbox(store).list()
+        await Inbox(store).answer(question.id, "yes")
+        fails, rows = False, [*rows, "new"]
+        assert (await mapped(words="1")).outputs == ["closed", "closed", "yes", "closed"]
+        assert asked == ["new"]
+        table = await mapped(words="2")
+        assert sorted(asked) == ["fails", "new", "waits"]
+        assert table.resumed is not None
+        assert table.resumed.changed == {"words of answer": 3}
 
     async def test_the_cost_of_its_rows_stays_when_a_run_is_cancelled_that_nobody_has(
         self, model_server: ModelServer
