@@ -20,7 +20,7 @@ from pydantic_core import to_json
 from fastroai.calls.call import AgentCall
 from fastroai.errors import UnknownModelError
 from fastroai.pydantic_ai_private import declared_by, template_of
-from fastroai.store.record.declarations import digest
+from fastroai.store.record.declarations import digest, with_sorted_defaults
 from fastroai.usage import model_reference
 
 _MOST_KNOWN: Final = 64
@@ -100,7 +100,7 @@ def has_history(call: AgentCall) -> bool:
 
 def _schema(agent: AbstractAgent[Any, Any], output: Any) -> bytes:
     try:
-        return to_json(agent.output_json_schema(output))
+        return to_json(with_sorted_defaults(agent.output_json_schema(output)))
     except Exception:  # pydantic has no JSON Schema for it, and PydanticAI may need none
         return _type_name(output).encode()
 

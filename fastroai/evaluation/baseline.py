@@ -11,6 +11,7 @@ from typing import Final, Literal
 from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 
 from fastroai.errors import ConfigurationError
+from fastroai.evaluation.code import plain
 from fastroai.evaluation.comparison import Comparison
 from fastroai.evaluation.results import CaseResult, VariantResult
 from fastroai.store.reading.as_json import json_text
@@ -143,4 +144,4 @@ def _worse(kept: KeptCase, now: CaseResult, tolerance: float) -> list[str]:
 
 
 def _asked(case: CaseResult) -> str:
-    return digest(json_text([case.inputs, case.expected_output]))
+    return digest(json_text(plain([case.inputs, case.expected_output])))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from fastroai.contracts.annotations import Annotation
 from fastroai.evaluation.cases import Evaluator, EvaluatorContext, NamedCase, PydanticEvaluator, free_name
-from fastroai.evaluation.code import code_digest
+from fastroai.evaluation.code import code_digest, plain
 from fastroai.evaluation.results import CaseResult, EvaluationResult
 from fastroai.evaluation.tasks import CodeRows, call_in_thread
 from fastroai.records import Usage
@@ -19,6 +19,9 @@ from fastroai.rows.table import RowTable
 from fastroai.rows.target import RowCall
 from fastroai.store.reading.as_json import json_text
 from fastroai.store.record.declarations import digest
+
+_SEEN: Final = ("cost_usd", "total_tokens", "request_count", "attempts")
+"""The metrics that tell one result from another. Those that a later version adds evaluate nothing again."""
 
 
 class _Value(BaseModel):
@@ -49,10 +52,11 @@ class EvaluatorRows(CodeRows):
         """Return the name of the case, and a hash of all that the evaluator sees of it, and of its code."""
         one: ToEvaluate = inputs["one"]
         result = one.result
-        seen = (result.inputs, result.metadata, result.expected_output, result.output, result.metrics)
+        metrics = {name: result.metrics[name] for name in _SEEN}
+        seen = (result.inputs, result.metadata, result.expected_output, result.output, metrics)
         return {
             "case": result.name,
-            "seen": digest(json_text([*seen, result.duration_ms])),
+            "seen": digest(json_text(plain([*seen, result.duration_ms]))),
             "evaluator": code_digest(one.evaluator),
         }
 

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from fastroai.contracts.annotations import Annotation
 from fastroai.errors import ConfigurationError
-from fastroai.evaluation.code import code_digest
+from fastroai.evaluation.code import code_digest, plain
 from fastroai.evaluation.results import metrics_of
 from fastroai.rows.door import MapsRows
 from fastroai.rows.errors import RowFailed
@@ -24,7 +24,6 @@ from fastroai.rows.target import RowCall, RowTarget
 from fastroai.runs.request import RunRequest
 from fastroai.runtime.concurrency.threads import run_in_thread
 from fastroai.steps import PipelineConfig
-from fastroai.store.reading.as_json import as_json
 from fastroai.usage import Quote
 
 T = TypeVar("T")
@@ -88,7 +87,7 @@ class CallableRows(CodeRows, Generic[T]):
 
     def as_json(self, inputs: Mapping[str, Any]) -> dict[str, JsonValue]:
         """Return the inputs as JSON."""
-        return {_INPUTS: as_json(inputs[_INPUTS])}
+        return {_INPUTS: plain(inputs[_INPUTS])}
 
     def declares(self) -> Mapping[str, str]:
         """Return a hash of the code."""

@@ -17,6 +17,7 @@ from fastroai.rows.target import RowCall, RowWaits
 from fastroai.runs.definition_changes import shape_of
 from fastroai.runs.door import FrontDoor
 from fastroai.steps import BaseStep, PipelineConfig
+from fastroai.store.record.declarations import sort_sets
 from fastroai.store.record.definitions import fingerprint
 from fastroai.store.record.headers import read_header
 from fastroai.store.record.runs import link_to_parent
@@ -73,8 +74,9 @@ class RunRows(Generic[T]):
         return self.door.checked_inputs(values)
 
     def as_json(self, inputs: Mapping[str, Any]) -> dict[str, JsonValue]:
-        """Return the inputs as JSON."""
+        """Return the inputs as JSON. The items of sets are in the order of their JSON."""
         shown: dict[str, JsonValue] = to_jsonable_python(dict(inputs), bytes_mode="base64", fallback=repr)
+        sort_sets(inputs, shown)
         return shown
 
     def declares(self) -> Mapping[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Final
 
 from pydantic import JsonValue, PydanticUserError, TypeAdapter, ValidationError
@@ -17,8 +17,9 @@ from fastroai.functions.declaring.opacity import (
     opacity_of,
     without_opaque,
 )
-from fastroai.functions.declaring.schemas import adapter_for, canonical_text, problems_of, said_by
+from fastroai.functions.declaring.schemas import adapter_for, problems_of, said_by
 from fastroai.functions.errors import CompileError
+from fastroai.store.record.declarations import sort_sets
 
 _SETS: Final = frozenset({"set", "frozenset"})
 
@@ -59,7 +60,7 @@ class DeclaredType:
         """
         made: JsonValue = self._dump(value, mode="json", by_alias=False)
         if self._has_sets:
-            _sort_sets(value, made)
+            sort_sets(value, made)
         return made
 
     def elided(self, value: object) -> JsonValue:
@@ -82,16 +83,3 @@ def _all_parts(schema: Schema) -> Iterable[Schema]:
         one = waiting.pop()
         yield one
         waiting.extend(part for _, part in parts_of(one))
-
-
-def _sort_sets(value: object, made: JsonValue) -> None:
-    """Sort the lists that pydantic has made of sets, because sets are in another order in each process."""
-    if isinstance(made, dict):
-        values = value.values() if isinstance(value, Mapping) else (getattr(value, key, None) for key in made)
-        for part, inside in zip(values, made.values(), strict=False):
-            _sort_sets(part, inside)
-    elif isinstance(made, list) and isinstance(value, Iterable):
-        for part, inside in zip(value, made, strict=False):
-            _sort_sets(part, inside)
-        if isinstance(value, set | frozenset):
-            made.sort(key=canonical_text)

@@ -14,6 +14,7 @@ from pydantic_core import PydanticOmit, core_schema
 from fastroai.contracts.annotations import Annotation
 from fastroai.functions.declaring.core_schemas import At, Place, Schema, definitions_of, parts_of
 from fastroai.functions.errors import CompileError
+from fastroai.store.record.declarations import with_sorted_defaults
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
@@ -66,7 +67,7 @@ def hash_of(annotation: Annotation) -> str:
     Raises:
         CompileError: as raised by `schema_of`.
     """
-    return digest(_canonical(schema_of(annotation)))
+    return digest(_canonical(with_sorted_defaults(schema_of(annotation))))
 
 
 def digest(value: JsonValue) -> str:
@@ -204,15 +205,14 @@ def _joined(path: str, place: Place) -> str:
 
 
 def _canonical(schema: JsonValue) -> JsonValue:
-    """Return a schema with sorted lists where order means nothing: required fields, defaults of sets."""
+    """Return a schema with its lists of required fields sorted, because their order means nothing."""
     if isinstance(schema, list):
         return [_canonical(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
     made = {key: _canonical(part) for key, part in schema.items()}
-    for key in ("required", "default") if schema.get("uniqueItems") is True else ("required",):
-        if isinstance(names := made.get(key), list):
-            made[key] = sorted(names, key=canonical_text)
+    if isinstance(names := made.get("required"), list):
+        made["required"] = sorted(names, key=canonical_text)
     return made
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, cast
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from pydantic_ai import Agent, TextOutput, ToolOutput
 from pydantic_ai.agent import WrapperAgent
 from pydantic_ai.models.fallback import FallbackModel
@@ -141,3 +141,16 @@ def test_the_inputs_are_the_prompt_and_not_the_conversation() -> None:
     assert inputs_of("clerk", call) != inputs_of("clerk", AgentCall(prompt=["Go"]))
     assert inputs_of("clerk", call) != inputs_of("other", call)
     assert not has_history(call)
+
+
+def test_the_order_of_sets_in_an_output_type_does_not_count() -> None:
+    def made(numbers: set[int]) -> Any:
+        class Sized(BaseModel):
+            sizes: set[int] | None = numbers
+            by_name: Annotated[dict[str, set[int]], Field(examples=[{"b": numbers}])] = {"a": numbers}
+
+        return agent(output_type=Sized)
+
+    assert [*{0, 8}] != [*{8, 0}], "sets of texts differ in each process, and these in one"
+    assert not changed(declared(made({0, 8})), declared(made({8, 0})))
+    assert changed(declared(made({0, 8})), declared(made({0, 7}))) == {"output"}

@@ -7,9 +7,11 @@ import subprocess
 import sys
 from typing import Any
 
-from fastroai.evaluation.code import code_digest
+from fastroai.evaluation.code import code_digest, plain
 
 PROCESS = """
+from dataclasses import dataclass
+from functools import partial
 from fastroai.evaluation.code import code_digest
 
 class Grader:
@@ -19,7 +21,22 @@ class Grader:
 def graded(ctx, with_=Grader()):
     return [one for one in {"a", "b", "c", "d"} if one == "x" or one in {"e", "f", "g"}]
 
+@dataclass
+class Allowed:
+    names: set
+
+    def evaluate(self, ctx):
+        return ctx.output in self.names
+
+def given(ctx, *, names):
+    return ctx.output in names
+
+def defaulted(ctx, names=frozenset("abcd"), more=[{1: {"a", "b", "c", "d"}}]):
+    return ctx.output in names
+
 print(code_digest(graded), code_digest(Grader()), code_digest(Grader().__call__))
+print(code_digest(Allowed(set("abcd"))), code_digest(partial(given, names=set("abcd"))))
+print(code_digest(defaulted))
 """
 
 
@@ -54,3 +71,29 @@ def test_other_code_has_another_hash_wherever_it_stands() -> None:
 
     assert code_digest(same) == first
     assert len({first, code_digest(inner), code_digest(other), code_digest(lambda ctx: True)}) == 4
+
+
+def test_values_are_the_same_json_in_every_process() -> None:
+    class Known:
+        pass
+
+    assert [*{0, 8}] != [*{8, 0}]
+    assert plain({"of": [Known(), {0, 8}]}) == plain({"of": [Known(), {8, 0}]})
+    assert plain([{0, 8}, {"a": b"\xff"}, float("nan")]) == plain([{0, 8}, {"a": b"\xff"}, float("nan")])
+    assert plain({0, 8}) != plain({0, 7})
+
+
+def test_code_of_the_library_of_evaluators_does_not_count() -> None:
+    def now(self: Any, ctx: Any) -> bool:
+        return bool(ctx.output == 1)
+
+    def later(self: Any, ctx: Any) -> bool:
+        return True
+
+    def judge(evaluate: Any, module: str) -> Any:
+        evaluate.__module__ = module
+        return type("Judge", (), {"evaluate": evaluate, "__repr__": lambda self: "Judge()"})()
+
+    for module, is_same in (("pydantic_evals.evaluators.llm_judge", True), ("mine", False)):
+        hashes = {code_digest(judge(evaluate, module)) for evaluate in (now, later)}
+        assert len(hashes) == (1 if is_same else 2)

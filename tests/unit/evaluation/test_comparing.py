@@ -13,7 +13,8 @@ import pytest
 
 from fastroai import BasePipeline, Budget, FastroAgent, Graph, Pipeline, StepContext, flow, infer, step
 from fastroai.errors import ConfigurationError
-from fastroai.evaluation import Case, EvaluatorContext, compare, compare_splits, compare_sync, task
+from fastroai.evaluation import Case, EvaluatorContext, compare, compare_splits, compare_sync, results, task
+from fastroai.evaluation.results import metrics_of
 from fastroai.store import MemoryRunStore
 from fastroai.testing import Fault, ModelServer, Reply, ServedRequest, Usage
 
@@ -169,7 +170,7 @@ class TestEvaluators:
         }
 
     async def test_what_they_ask_models_is_paid_once_and_counted_by_itself(
-        self, server: ModelServer, tmp_path: Path
+        self, server: ModelServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         @infer(intent="Is it polite", model=server.model(SMALL), retries=0)
         async def judge(text: str) -> float:
@@ -184,6 +185,11 @@ class TestEvaluators:
             result = (await compare(variant, CASES, [polite], **how)).variants["small"]
             assert result.usage.cost_usd == result.evaluation_usage.cost_usd == 20 * Decimal("0.000009")
             assert len(server.ledger.entries) == 40
+
+        with monkeypatch.context() as later:
+            later.setattr(results, "metrics_of", lambda *known: {**metrics_of(*known), "seconds": 1.0})
+            await compare(variant, CASES, [polite], **how)
+            assert len(server.ledger.entries) == 40  # a metric more is no other result
 
         async def polite(ctx: EvaluatorContext[str, str]) -> float:  # type: ignore[no-redef]
             return await judge(f"{ctx.output}!")

@@ -140,6 +140,8 @@ def test_the_hash_is_the_same_in_every_process() -> None:
     code = (
         "from datetime import date\nfrom pydantic import BaseModel\nfrom fastroai.functions import hash_of\n"
         "class T(BaseModel):\n  tags: set[str] = {'b', 'a', 'c', 'd', 'e'}\n  born: date | None = None\n"
+        "  more: set[str] | None = {'b', 'a', 'c', 'd', 'e'}\n"
+        "  deep: dict[str, set[str]] = {'b': {'b', 'a', 'c', 'd', 'e'}}\n"
         "print(hash_of(T))"
     )
     hashes = {

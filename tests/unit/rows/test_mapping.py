@@ -537,6 +537,20 @@ class TestRunsOfRows:
         assert len(model_server.ledger.entries) == 2
         assert table.cost_usd == listed_costs(model_server)
 
+    async def test_the_order_of_sets_in_inputs_does_not_count(self) -> None:
+        begun = list[set[int]]()
+
+        @step
+        async def count(ctx: StepContext[Any]) -> int:
+            begun.append(ctx.get_input("numbers"))
+            return len(begun[-1])
+
+        pipeline = Pipeline("sets", {"count": count}, accepts={"numbers": set[int]})
+        store = MemoryRunStore()
+        for numbers in ([0, 8], [8, 0]):  # of which sets in another order are made
+            table = await pipeline.map([{"numbers": numbers}], store=store, run_id="r")
+            assert (table.outputs, begun) == ([2], [{0, 8}])
+
     async def test_rows_continue_if_a_step_declares_more_or_less_and_begin_again_if_it_changes(self) -> None:
         asked, fails = list[str](), True
 
