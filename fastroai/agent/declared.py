@@ -2,7 +2,7 @@
 
 Compared are the agent's and the call's own instructions, names of instruction functions, the model that is
 asked for, the output type and settings. What functions return, fallback models and FastroAI's own defaults
-and wording are not.
+and wording are not, nor are those of PydanticAI.
 """
 
 from __future__ import annotations
@@ -99,10 +99,19 @@ def has_history(call: AgentCall) -> bool:
 
 
 def _schema(agent: AbstractAgent[Any, Any], output: Any) -> bytes:
+    """Return the JSON Schema of an output type. A type of a library has its name: its wording may change."""
+    listed = list(output) if isinstance(output, list | tuple) else [output]
+    own = [one for one in listed if not _is_of_library(one)]
+    names = "".join(f" {_type_name(one)}" for one in listed if _is_of_library(one)).encode()
     try:
-        return to_json(with_sorted_defaults(agent.output_json_schema(output)))
+        schema = agent.output_json_schema(own if names else output) if own else {}
+        return to_json(with_sorted_defaults(schema)) + names
     except Exception:  # pydantic has no JSON Schema for it, and PydanticAI may need none
         return _type_name(output).encode()
+
+
+def _is_of_library(output: object) -> bool:
+    return isinstance(output, type) and output.__module__.partition(".")[0] in ("pydantic_ai", "fastroai")
 
 
 def _hashable(output: object) -> object:

@@ -7,13 +7,13 @@ from typing import Annotated, Any, cast
 
 import pytest
 from pydantic import BaseModel, Field
-from pydantic_ai import Agent, TextOutput, ToolOutput
+from pydantic_ai import Agent, DeferredToolRequests, TextOutput, ToolOutput
 from pydantic_ai.agent import WrapperAgent
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.models.wrapper import WrapperModel
 
-from fastroai import FastroAgent
+from fastroai import FastroAgent, Verdict
 from fastroai.agent.declared import has_history, inputs_of
 from fastroai.calls.call import AgentCall
 from fastroai.calls.options import PassedOptions
@@ -154,3 +154,19 @@ def test_the_order_of_sets_in_an_output_type_does_not_count() -> None:
     assert [*{0, 8}] != [*{8, 0}], "sets of texts differ in each process, and these in one"
     assert not changed(declared(made({0, 8})), declared(made({8, 0})))
     assert changed(declared(made({0, 8})), declared(made({0, 7}))) == {"output"}
+
+
+def test_the_wording_and_fields_of_types_of_libraries_do_not_count() -> None:
+    def later(known: type) -> Any:
+        made = type(
+            known.__name__, (BaseModel,), {"__doc__": "In other words.", "__annotations__": {"a": int}}
+        )
+        made.__module__ = known.__module__
+        return made
+
+    judge, verdict = declared(agent(output_type=Verdict)), declared(agent(output_type=later(Verdict)))
+    assert not changed(judge, verdict)
+    known = declared(agent(output_type=[str, DeferredToolRequests]))
+    assert not changed(known, declared(agent(output_type=[str, later(DeferredToolRequests)])))
+    for other in (str, [int, DeferredToolRequests], [str, Verdict], Verdict):
+        assert changed(known, declared(agent(output_type=other))) == {"output"}
