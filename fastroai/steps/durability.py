@@ -154,19 +154,20 @@ class SpendingOnRecord:
     id: str
 
     @classmethod
-    async def begin(cls, scope: Scope, record: RequestRecord) -> SpendingOnRecord | None:
-        """Put on record the charge that counts if the spending never ends. Return `None` outside of runs.
+    def of(cls, scope: Scope) -> SpendingOnRecord | None:
+        """Return the place of new spending in the log of its run; `None` outside of runs."""
+        log = log_of(scope)
+        return None if log is None else cls(log, log.place(scope), secrets.token_hex(16))
+
+    async def begin(self, record: RequestRecord) -> None:
+        """Put on record the charge that counts if the spending never ends.
 
         Raises:
             RunStoreUnavailable: the store fails, and has failed each time.
             RunTakenOver: another process has taken up the run.
             ScopeClosedError: the run has ended.
         """
-        if (log := log_of(scope)) is None:
-            return None
-        spending = cls(log, log.place(scope), secrets.token_hex(16))
-        await log.begin(spending._entry(record))
-        return spending
+        await self.log.begin(self._entry(record))
 
     def ended(self, record: RequestRecord) -> None:
         """Log the final record. It is written soon, because the bound counts until then."""

@@ -183,12 +183,16 @@ class Spend:
         self._waited_ms = (perf_counter() - started) * 1000
         self._started_at, self._started = datetime.now(UTC), perf_counter()
         reservation.describe = self._unheard
-        try:
-            self._on_record = await SpendingOnRecord.begin(self._scope, reservation.bounded(self._unheard()))
-        except BaseException:
-            reservation.give_back()
-            raise
         self._reservation = reservation
+        if (on_record := SpendingOnRecord.of(self._scope)) is None:
+            return
+        self._on_record = on_record
+        try:
+            await on_record.begin(reservation.bounded(self._unheard()))
+        except BaseException as error:
+            released = replace(self._record("released"), error=f"nothing was bought: {error_summary(error)}")
+            self._end(lambda reservation: reservation.release(released).record)  # a cancelled commit goes on
+            raise
 
     def _enter(self) -> None:
         assert self._reservation is not None

@@ -29,7 +29,7 @@ from fastroai.pipelines import BudgetRefused, Pipeline, PipelineConfig, SpendRec
 from fastroai.records import RequestRecord
 from fastroai.runtime.budgets.budget_scopes import BudgetScope
 from fastroai.steps import Spend
-from fastroai.store import MemoryRunStore, MemorySpendStore
+from fastroai.store import MemoryRunStore, MemorySpendStore, RunHistory
 from fastroai.tracing.attributes import error_summary
 from fastroai.usage import (
     Budget,
@@ -624,6 +624,33 @@ async def test_what_just_fits_stops_nothing() -> None:
 
 
 # --- on record ---
+
+
+async def test_a_purchase_that_is_cancelled_while_it_is_put_on_record_costs_nothing() -> None:
+    writes, may_write = asyncio.Event(), asyncio.Event()
+    may_write.set()
+
+    class Slow(MemoryRunStore):
+        async def append(self, *args: Any, **options: Any) -> Any:
+            writes.set()
+            await may_write.wait()
+            return await super().append(*args, **options)
+
+    @step
+    async def search(ctx: StepContext) -> str:
+        writes.clear()
+        may_write.clear()
+        purchase = asyncio.create_task(ctx.spend("0.02").__aenter__())
+        await writes.wait()
+        purchase.cancel()
+        await asyncio.wait([purchase])
+        may_write.set()
+        return "nothing"
+
+    result = await Pipeline("p", {"search": search}).execute(run_id="r", store=(store := Slow()))
+    trace = await RunHistory(store).trace("r")
+    for usage in (result.usage.total, trace.usage):
+        assert (usage.committed_usd, usage.cost_complete, usage.failed_requests) == (0, True, 1)
 
 
 async def test_what_is_bought_while_the_process_dies_counts_at_its_most() -> None:
