@@ -1414,6 +1414,12 @@ class SpendingRecorded(PlacedFact, Begins, PlanFact):
     """For a reservation, the record that counts if no later fact settles it."""
     id: str = ""
     """Id of the reservation, if it is one. A later fact with the same id settles it."""
+    call: Name[str] = ""
+    """The agent call whose tool spends it, as requests name it; empty outside of tools."""
+    attempt: int = 0
+    """Number of the attempt at that agent call."""
+    tools: tuple[Name[str], ...] = ()
+    """The tool calls inside which it is spent, outermost first."""
 
     @property
     @override

@@ -94,6 +94,10 @@ class ToolCalls(NamedTuple):
     """Names of the tool calls, outermost first."""
     effect: str = ""
     """Names of the effects, outermost first."""
+    agent_call: str = ""
+    """The agent call that makes the innermost tool call, as requests on record name it."""
+    attempt: int = 0
+    """Number of the attempt at that agent call."""
 
     @property
     def key_of_runs(self) -> str:

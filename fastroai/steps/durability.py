@@ -29,7 +29,7 @@ from fastroai.runtime.facts import (
     StepRetried,
 )
 from fastroai.runtime.retrying.failures import noted_class
-from fastroai.runtime.scope import RUNS
+from fastroai.runtime.scope import RUNS, current_tool_calls
 from fastroai.steps.conversation import ConversationState, state_in
 from fastroai.store.record.log import Log, log_of, run_of
 from fastroai.store.record.memo import Memo, agent_call_key
@@ -142,7 +142,15 @@ def _retried(scope: Scope, retry: Retry, place: str, call: str, unit: Literal["s
 def record_own_spending(scope: Scope, record: RequestRecord) -> None:
     """Log spending of a step that did not go through an agent."""
     if (log := log_of(scope)) is not None:
-        log.note(SpendingRecorded(place=log.place(scope), record=record))
+        log.note(_spending(log.place(scope), record))
+
+
+def _spending(place: str, record: RequestRecord, id: str = "") -> SpendingRecorded:
+    """Return the fact of spending by the running code."""
+    calls = current_tool_calls.get()
+    return SpendingRecorded(
+        place=place, record=record, id=id, call=calls.agent_call, attempt=calls.attempt, tools=calls.names
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +182,7 @@ class SpendingOnRecord:
         self.log.note(self._entry(record))
 
     def _entry(self, record: RequestRecord) -> SpendingRecorded:
-        return SpendingRecorded(place=self.place, record=record, id=self.id)
+        return _spending(self.place, record, self.id)
 
 
 def failure_of(scope: Scope, config: ResolvedConfig, error: BaseException) -> FailureFacts:

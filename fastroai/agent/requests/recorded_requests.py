@@ -437,8 +437,13 @@ async def execute_tool(
     tool_call = _ToolCall(log, scope, log.place(scope), _tool_call_name(call, key), call.tool_name)
 
     async def call_it() -> Any:
+        if log.run is not None:
+            scope.recount(log.run.recorded.bought_in_tool(tool_call.place, tool_call.name))
         calls = current_tool_calls.get()
-        token = current_tool_calls.set(calls._replace(key=key, names=(*calls.names, tool_call.name)))
+        names = (*calls.names, tool_call.name)
+        token = current_tool_calls.set(
+            calls._replace(key=key, names=names, agent_call=agent_call, attempt=attempt)
+        )
         try:
             return await handler(args)
         finally:

@@ -531,7 +531,22 @@ class Memo:
     def in_tool(self, place: str, tool: str) -> list[ChargeOnRecord]:
         """Return the charges in a tool call whose result is on record, but none that was taken before."""
         inside = self._inside.get(("tool", tool), ())
-        return _taken([one for one in inside if not one.was_taken and is_in(one.request.place, place)])
+        return _taken([one for one in inside if not one.was_taken and is_in(one.begins.where, place)])
+
+    def bought_in_tool(self, place: str, tool: str) -> list[ChargeOnRecord]:
+        """Return what a tool call that is made again has bought by itself, but nothing that was taken before.
+
+        Requests are taken when they are made again, and what nested runs have bought counts with these.
+        """
+        return _taken(
+            [
+                one
+                for one in self._inside.get(("tool", tool), ())
+                if not one.was_taken
+                and isinstance(one.begins, facts.SpendingRecorded)
+                and (one.begins.where, one.begins.tools[-1]) == (place, tool)
+            ]
+        )
 
     # --- requests ---
 
@@ -636,7 +651,8 @@ def _call_of(request: facts.RequestPlace) -> _Call:
 def _around(begins: facts.Begins) -> Iterator[Hashable]:
     """Yield everything around a charge: the run, and each step, attempt and nested pipeline.
 
-    Around a request, they are its call, its content, and the calls of tools and agents, too.
+    Around a request, they are its call, its content, and the calls of tools and agents, too; likewise around
+    what a tool buys.
     """
     yield ""
     around = ""
@@ -650,12 +666,16 @@ def _around(begins: facts.Begins) -> Iterator[Hashable]:
         request = begins.request
         yield _call_of(request)
         yield request.place, request.attempt, request.fingerprint
-        yield from (("tool", tool) for tool in request.tools)
-        names = request.call.split(
-            "/"
-        )  # `1` and `1/inner#1` for the latter, which a tool of the former makes
-        for end in range(1, len(names) + 1):
-            yield *agent_call_key(request.place, "/".join(names[:end])), request.attempt
+        yield from _around_call(request)
+    elif isinstance(begins, facts.SpendingRecorded) and begins.tools:
+        yield from _around_call(begins)
+
+
+def _around_call(made: facts.RequestPlace | facts.SpendingRecorded) -> Iterator[Hashable]:
+    yield from (("tool", tool) for tool in made.tools)
+    names = made.call.split("/")  # `1` and `1/inner#1` for the latter, which a tool of the former makes
+    for end in range(1, len(names) + 1):
+        yield *agent_call_key(made.place, "/".join(names[:end])), made.attempt
 
 
 def agent_call_key(place: str, call: str) -> facts.Key:

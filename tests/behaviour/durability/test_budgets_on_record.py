@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,14 @@ import pytest
 from support.interruptions import Desk, assert_the_sum_of_the_log, entries_of, go_on, interrupt, nth
 from support.tracing import RecordingTracer
 
-from fastroai import FastroAgent, Pipeline, PipelineConfig, StepConfig, StepContext, step
+from fastroai import FastroAgent, Pipeline, PipelineConfig, StepConfig, StepContext, spend, step
 from fastroai.errors import BudgetExceeded, StepExecutionError
 from fastroai.runtime.facts import (
     RequestEnded,
     RequestSent,
+    SpendingRecorded,
+    StepRetried,
+    ToolEnded,
 )
 from fastroai.store import MemoryRunStore, SQLiteRunStore
 from fastroai.testing import ModelServer, Reply, ToolCall, Usage
@@ -100,6 +104,52 @@ async def test_a_budget_holds_across_interruptions(
         await go_on(pipeline_of(desk, budget, level), store)
     # A request that was put on record as sent counts, although this one never was.
     assert len(server.ledger.entries) == 3 - (kind is RequestSent)
+
+
+@pytest.mark.parametrize(
+    ("level", "dies_at"),
+    [
+        *product(["pipeline", "step", "agent", "call"], [(SpendingRecorded, 1), (SpendingRecorded, 2)]),
+        *product(["pipeline", "step", "agent", "call"], [(ToolEnded, 1)]),
+        # Each attempt at a call has the budget of its agent for itself.
+        *product(["pipeline", "step", "call"], [(StepRetried, 1)]),
+    ],
+)
+async def test_what_tools_have_bought_counts_in_the_budgets_around_them_after_an_interruption(
+    server: ModelServer, level: str, dies_at: tuple[Any, int]
+) -> None:
+    pays(server)
+    bought: list[int] = []
+
+    async def look_up(page: int) -> str:
+        """Buy a page."""
+        async with spend("0.6") as purchase:
+            bought.append(page)
+            purchase.settle()
+        if dies_at[0] is StepRetried:
+            raise OSError
+        return f"page {page}"
+
+    budget, store = Budget(usd=1), MemoryRunStore()
+    agent = FastroAgent(
+        server.model(MODEL), tools=[look_up], max_tokens=100, budget=budget if level == "agent" else None
+    )
+
+    @step
+    async def work(ctx: StepContext[None]) -> str:
+        return (await ctx.run(agent, "Go", budget=budget if level == "call" else None)).output
+
+    pipeline = Pipeline(
+        "p",
+        {"work": work},
+        config=PipelineConfig(budget=budget if level == "pipeline" else None, retries=1),
+        step_configs={"work": StepConfig(budget=budget if level == "step" else None)},
+    )
+    await interrupt(pipeline, store, nth(*dies_at), written=True)
+    with pytest.raises((BudgetExceeded, StepExecutionError)) as caught:
+        await go_on(pipeline, store)
+    assert isinstance(caught.value if level == "pipeline" else caught.value.__cause__, BudgetExceeded)
+    assert len(bought) <= 1
 
 
 @pytest.mark.parametrize("level", ["pipeline", "step", "agent", "call"])
