@@ -72,6 +72,8 @@ class _Asked:
     row: ReadRow
     task: asyncio.Task[Any]
     is_cancelled: bool = False
+    has_ended: bool = False
+    """Whether its end is being put on record, which nothing but the end of the run may cancel."""
     is_in_batch: bool = False
     """Whether the answer to its request comes with a batch, which keeps its place among those at once."""
 
@@ -204,7 +206,8 @@ class RowRunner:
                         self._reader.cancel()
                 case CancelRows():
                     for asked in self._asked.values():
-                        if not asked.is_cancelled and asked.task is not asyncio.current_task():
+                        may_be = not (asked.is_cancelled or asked.has_ended)
+                        if may_be and asked.task is not asyncio.current_task():
                             asked.is_cancelled = True
                             asked.task.cancel()
                 case RunFinished():
@@ -330,6 +333,7 @@ class RowRunner:
                 facts = failure_of(scope, self._config, raised)
                 return self._tell(RowCut(row.number, row.key, "budget", raised=raised, failure=facts))
             error = raised
+        asked.has_ended = True
         await self._ended(self._end_of(row, scope, child, output, error, began), error)
 
     def _in_flight(self, row: ReadRow) -> Literal["asked", "in batch"] | None:

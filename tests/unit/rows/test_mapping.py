@@ -200,6 +200,25 @@ class TestFailures:
         assert raised.value.usage.request_count == 1
         assert len(model_server.ledger.entries) == 2
 
+    async def test_a_row_that_has_its_answer_is_kept_while_another_one_stops_the_rest(self) -> None:
+        class Slow(MemoryRunStore):
+            async def append(self, *args: Any, **options: Any) -> Any:
+                await asyncio.sleep(0.1)
+                return await super().append(*args, **options)
+
+        @compute
+        async def work(text: str) -> str:
+            if text == "bad":
+                raise ValueError
+            await asyncio.sleep(0.02)  # until the failure is being written
+            return text
+
+        with pytest.raises(RowFailed, match="row 0") as raised:
+            await work.map(["bad", "good"], on_error="stop", store=Slow(), run_id="r")
+        table = raised.value.table
+        assert table is not None
+        assert [row.output for row in table] == [None, "good"]
+
     async def test_retries_ask_a_row_again(self, model_server: ModelServer) -> None:
         model_server.rule(None, sentiment())
         model_server.fail_next(3, Fault.status(503))
