@@ -121,7 +121,9 @@ class Journal:
             with suppress(RunStoreUnavailable):  # the codec failed, and fails again on the loop
                 self.check(entry)
             with suppress(RuntimeError):  # its loop is closed, so the run has ended
-                self._loop.call_soon_threadsafe(self.note, entry)
+                # In two turns of the loop, as `commit` takes: else it would come before an entry that the
+                # same thread has committed, and a log with an end before its beginning cannot be read.
+                self._loop.call_soon_threadsafe(self._loop.call_soon, self.note, entry)
             return
         if self._closed:
             return

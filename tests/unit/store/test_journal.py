@@ -270,6 +270,27 @@ async def test_notes_and_commits_of_other_threads_and_loops_are_written_in_their
     await journal.aclose()
 
 
+async def test_a_note_comes_after_a_commit_of_its_thread_that_was_cancelled_while_this_loop_was_busy() -> (
+    None
+):
+    store = FaultyStore()
+    journal = Journal(store, "r", KEY, revision=0)
+
+    async def commit_and_note() -> None:
+        commit = asyncio.create_task(journal.commit(entry(0)))
+        await asyncio.sleep(0)
+        commit.cancel()
+        await asyncio.wait([commit])
+        journal.note(entry(1))
+
+    thread = threading.Thread(target=asyncio.run, args=[commit_and_note()])
+    thread.start()
+    thread.join()  # blocks the loop of the journal
+    await asyncio.sleep(LINGER * 2)
+    assert await stored(store) == names(2)
+    await journal.aclose()
+
+
 async def test_a_commit_of_another_loop_raises_what_it_would_raise_here() -> None:
     store = FaultyStore(before=fails_at(*range(1, 100)))
     journal = Journal(store, "r", KEY, revision=5)
