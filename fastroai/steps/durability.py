@@ -29,7 +29,7 @@ from fastroai.runtime.facts import (
     StepRetried,
 )
 from fastroai.runtime.retrying.failures import noted_class
-from fastroai.runtime.scope import RUNS, current_tool_calls
+from fastroai.runtime.scope import RUNS, ToolCalls, current_scope, current_tool_calls
 from fastroai.steps.conversation import ConversationState, state_in
 from fastroai.store.record.log import Log, log_of, run_of
 from fastroai.store.record.memo import Memo, agent_call_key
@@ -142,15 +142,14 @@ def _retried(scope: Scope, retry: Retry, place: str, call: str, unit: Literal["s
 def record_own_spending(scope: Scope, record: RequestRecord) -> None:
     """Log spending of a step that did not go through an agent."""
     if (log := log_of(scope)) is not None:
-        log.note(_spending(log.place(scope), record))
+        log.note(SpendingOnRecord(log, log.place(scope), "", _tool_calls(scope)).fact(record))
 
 
-def _spending(place: str, record: RequestRecord, id: str = "") -> SpendingRecorded:
-    """Return the fact of spending by the running code."""
-    calls = current_tool_calls.get()
-    return SpendingRecorded(
-        place=place, record=record, id=id, call=calls.agent_call, attempt=calls.attempt, tools=calls.names
-    )
+def _tool_calls(scope: Scope) -> ToolCalls:
+    """Return the tool calls inside which a scope spends; none if a tool spends in the name of its step."""
+    around = current_scope()
+    agent = None if around is None else next((one for one in around.lineage() if one.kind == "agent"), None)
+    return current_tool_calls.get() if agent in scope.lineage() else ToolCalls()
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,12 +159,13 @@ class SpendingOnRecord:
     log: Log
     place: str
     id: str
+    calls: ToolCalls
 
     @classmethod
     def of(cls, scope: Scope) -> SpendingOnRecord | None:
         """Return the place of new spending in the log of its run; `None` outside of runs."""
         log = log_of(scope)
-        return None if log is None else cls(log, log.place(scope), secrets.token_hex(16))
+        return None if log is None else cls(log, log.place(scope), secrets.token_hex(16), _tool_calls(scope))
 
     async def begin(self, record: RequestRecord) -> None:
         """Put on record the charge that counts if the spending never ends.
@@ -175,14 +175,23 @@ class SpendingOnRecord:
             RunTakenOver: another process has taken up the run.
             ScopeClosedError: the run has ended.
         """
-        await self.log.begin(self._entry(record))
+        await self.log.begin(self.fact(record))
 
     def ended(self, record: RequestRecord) -> None:
         """Log the final record. It is written soon, because the bound counts until then."""
-        self.log.note(self._entry(record))
+        self.log.note(self.fact(record))
 
-    def _entry(self, record: RequestRecord) -> SpendingRecorded:
-        return _spending(self.place, record, self.id)
+    def fact(self, record: RequestRecord) -> SpendingRecorded:
+        """Return the fact of a record."""
+        calls = self.calls
+        return SpendingRecorded(
+            place=self.place,
+            record=record,
+            id=self.id,
+            call=calls.agent_call,
+            attempt=calls.attempt,
+            tools=calls.names,
+        )
 
 
 def failure_of(scope: Scope, config: ResolvedConfig, error: BaseException) -> FailureFacts:

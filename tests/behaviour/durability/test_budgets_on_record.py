@@ -17,6 +17,7 @@ from fastroai.runtime.facts import (
     RequestEnded,
     RequestSent,
     SpendingRecorded,
+    StepFinished,
     StepRetried,
     ToolEnded,
 )
@@ -150,6 +151,32 @@ async def test_what_tools_have_bought_counts_in_the_budgets_around_them_after_an
         await go_on(pipeline, store)
     assert isinstance(caught.value if level == "pipeline" else caught.value.__cause__, BudgetExceeded)
     assert len(bought) <= 1
+
+
+@pytest.mark.parametrize("payer", ["call", "step"])
+async def test_what_a_tool_has_bought_is_paid_by_the_same_agent_call_or_step_in_every_process(
+    server: ModelServer, payer: str
+) -> None:
+    pays(server)
+    costs: list[Decimal] = []
+
+    @step
+    async def work(ctx: StepContext[None]) -> str:
+        async def look_up(page: int) -> str:
+            """Buy a page."""
+            async with ctx.spend("0.6") if payer == "step" else spend("0.6") as purchase:
+                purchase.settle()
+            return f"page {page}"
+
+        response = await ctx.run(FastroAgent(server.model(MODEL), tools=[look_up]), "Go")
+        costs.append(response.cost_usd)
+        return response.output
+
+    pipeline, store = Pipeline("p", {"work": work}), MemoryRunStore()
+    await interrupt(pipeline, store, nth(StepFinished))
+    result = await go_on(pipeline, store)
+    assert costs == [4 * PRICE + Decimal("1.8") * (payer == "call")] * 2
+    assert result.usage.cost_usd == 4 * PRICE + Decimal("1.8")
 
 
 @pytest.mark.parametrize("level", ["pipeline", "step", "agent", "call"])
