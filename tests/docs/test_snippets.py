@@ -386,6 +386,18 @@ def test_every_page_is_in_the_navigation() -> None:
     assert not missing
 
 
+def test_no_section_has_the_name_of_a_group_in_the_navigation() -> None:
+    """A reader of a narrow page would find two landmarks of one name, which axe refuses."""
+    groups = {*re.findall(r'^ +- "?([^":\n]+)"?:$', (ROOT / "mkdocs.yml").read_text(), re.M)}
+    assert "Services" in groups
+    sections = {
+        (name_of(page), heading)
+        for page in DOCS.rglob("*.md")
+        for heading in re.findall(r"^##+ (.+)$", page.read_text(), re.M)
+    }
+    assert not {(page, heading) for page, heading in sections if heading in groups}
+
+
 def test_the_tree_of_errors_is_that_of_the_module() -> None:
     tree = textwrap.dedent(re.findall(r"(    FastroAIError\n(?:    [├│└].*\n)+)", errors.__doc__ or "")[0])
     assert tree in (DOCS / "reference/errors.md").read_text()
