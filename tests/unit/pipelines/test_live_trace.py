@@ -66,7 +66,7 @@ def out_of_time() -> Pipeline[Any, Any]:
     async def slow(ctx: StepContext[Any]) -> None:
         await asyncio.Event().wait()
 
-    return Pipeline("p", {"slow": slow}, config=PipelineConfig(total_timeout=0.01))
+    return Pipeline("p", {"slow": slow}, config=PipelineConfig(total_timeout=0.3))
 
 
 def waiting() -> Pipeline[Any, Any]:
