@@ -61,8 +61,9 @@ async def stop_reading(stream: StreamedRunResult[Any, Any]) -> None:
     The SDKs of Google, xAI and Hugging Face cannot close a connection from which an event is awaited, and
     models without a connection would write on. Without the names, they do.
     """
-    close = getattr(getattr(stream, "_stream_response", None), "aclose_events", None)
-    if callable(close):
+    events = getattr(stream, "_stream_response", None)
+    close: Callable[[], Awaitable[None]] | None = getattr(events, "aclose_events", None)
+    if close is not None:
         await close()
 
 
