@@ -26,8 +26,8 @@ REDACTED: Final = "[redacted]"
 LOGGERS: Final = tuple(
     f"fastroai.{name}"
     for name in (
-        *("agent", "distributed", "functions", "graphs", "human", "pipelines", "run", "runs", "runtime"),
-        *("steps", "store", "testing", "tools", "usage", "viewer", "web", "workflows"),
+        *("agent", "distributed", "functions", "graphs", "human", "pipelines", "rows", "run", "runs"),
+        *("runtime", "steps", "store", "testing", "tools", "usage", "viewer", "web", "workflows"),
     )
 )
 """The loggers of the package. Lines of `fastroai.tracing` are made of spans, which are redacted before."""

@@ -317,7 +317,7 @@ class RunOperations(Generic[DepsT]):
 def _limit_told(caller: Caller[Any], error: SpendLimitExceeded) -> Problem:
     """Return what a caller is told of a limit. What other tenants have spent of it is not for a tenant."""
     told = limit_reached(error)
-    if caller.tenant is not None and error.key != f"{BY_TENANT}:{caller.tenant}":
+    if caller.tenant is not None and error.key not in (f"{BY_TENANT}:{caller.tenant}", caller.tenant):
         del told.more["limit_usd"], told.more["spent_usd"]
     return told
 
