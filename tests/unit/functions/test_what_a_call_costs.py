@@ -14,9 +14,9 @@ from fastroai.functions import configured
 from fastroai.store import MemoryRunStore
 from fastroai.usage.money import ExactUsd
 
-MOST_OF_A_HIT = 118
-MOST_ADDED_TO_AN_AGENT = 270
-MOST_OF_A_COMPUTATION = 77
+MOST_OF_A_HIT = 120
+MOST_ADDED_TO_AN_AGENT = 275
+MOST_OF_A_COMPUTATION = 80
 
 
 @contract
