@@ -50,6 +50,7 @@ from fastroai.pipelines import PauseRequested, StepFinished  # noqa: E402
 from fastroai.runtime import owner  # noqa: E402
 from fastroai.runtime.budgets import in_line  # noqa: E402
 from fastroai.runtime.facts import FORMAT, Fact  # noqa: E402
+from fastroai.steps import durability  # noqa: E402
 from fastroai.workflows import WorkflowRuns  # noqa: E402
 
 PAID: Final = {"number": 42, "due": "2027-01-31", "total": "12.50"}
@@ -383,6 +384,8 @@ def _close(path: Path) -> None:
 
 def _perform(recording: Recording, path: Path) -> None:
     owner._name_of = lambda pid: f"recorder pid {pid} (recorder 0)"  # of no machine that there is
+    told, own = durability._traceback, f"{HERE.parents[1]}/"
+    durability._traceback = lambda error: told(error).replace(own, "")  # with files as in a checkout
     store = SQLiteRunStore(path)
     asyncio.run(recording(store))
     asyncio.run(store.aclose())
