@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from starlette.responses import Response
@@ -13,6 +14,7 @@ from fastroai.store.reading.run_queries import RunQuery
 from fastroai.store.reading.step_summaries import StepSummary
 from fastroai.store.reading.trace import RunTrace
 from fastroai.store.record.payloads import is_sealed
+from fastroai.tracing.redaction import is_redacting, redacted, redacted_json
 from fastroai.viewer.access import Refused, Visitor
 from fastroai.viewer.forms import Given, blank, form_of
 from fastroai.viewer.streams import live, version_of
@@ -41,7 +43,9 @@ async def _rows(visit: Visit, visitor: Visitor) -> str:
     after = visit.request.query_params.get("after")
     query = RunQuery(tenants=visitor.tenants)
     page = await visit.site.inbox.page(query, limit=SIZE, after=after)
-    return visit.render("people_rows.html", page=page, after=after)
+    return visit.render(
+        "people_rows.html", rows=list(map(_redacted, page.items)), next=page.next, after=after
+    )
 
 
 async def ask(visit: Visit) -> Response:
@@ -90,13 +94,13 @@ async def _question(
     was_late: bool = False,
     status: int = 200,
 ) -> Response:
-    trace = await visit.site.history.trace(asked.run_id)
+    trace = (await visit.site.history.trace(asked.run_id)).redacted()
     form = form_of(asked.answer_schema, asked.options)
     answered = visit.request.query_params.get("answered", "")
     return visit.page(
         "question.html",
         status=status,
-        asked=asked,
+        asked=_redacted(asked),
         form=form,
         given=given or blank(form),
         problem=problem,
@@ -110,6 +114,21 @@ async def _question(
         trace=trace,
         steps=_before(asked, trace),
     )
+
+
+def _redacted(asked: Question) -> Question:
+    """Return a question as pages show it. The answers that can be given stay as they are: they are sent."""
+    if not is_redacting():
+        return asked
+    given = asked.answer
+    if given is not None:
+        given = replace(
+            given,
+            value=redacted_json(given.value),
+            reviewer=redacted(given.reviewer),
+            rationale=redacted(given.rationale),
+        )
+    return replace(asked, question=redacted_json(asked.question), to=redacted(asked.to), answer=given)
 
 
 def _before(asked: Question, trace: RunTrace) -> Sequence[StepSummary]:

@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 from fastroai.plain_text import plain
 from fastroai.store.record.payloads import masked
+from fastroai.tracing.redaction import redacted
 from fastroai.usage import format_cost
 
 _TEMPLATES: Final = Path(__file__).parent / "templates"
@@ -38,6 +39,7 @@ def environment() -> Environment:
     made.filters.update(
         key=key,
         asked=asked,
+        redacted=redacted,
         hashes=hashes,
         shown=shown,
         short=short,

@@ -28,9 +28,10 @@ from fastroai import (
     step,
 )
 from fastroai.cli.app import app
-from fastroai.errors import SpendLimitExceeded
+from fastroai.errors import SpendLimitExceeded, StepExecutionError
 from fastroai.functions import compute
 from fastroai.store import MemorySpendStore, RowCounts
+from fastroai.tracing import set_redaction
 from fastroai.usage import SpendBook
 from fastroai.viewer import viewer
 
@@ -373,3 +374,38 @@ async def test_a_paused_run_is_cancelled_once() -> None:
         assert "cancelled" in again.text
         assert (await browser.post("/runs/order/pause", data=data)).status_code == 409
     assert (await RunHistory(store).summary("order")).status == "cancelled"
+
+
+async def test_lists_and_questions_are_redacted_as_runs_are() -> None:
+    store, private = MemoryRunStore(), "ann@example.org"
+    pipeline = asking(bool, question=f"May {private} have the money?")
+    question = await asked(store, pipeline, "order")
+
+    @step
+    async def look(ctx: StepContext) -> None:
+        raise ValueError(f"{private} is unknown")
+
+    with pytest.raises(StepExecutionError):
+        await Pipeline("look", {"look": look}).execute({"who": private}, store=store)
+    set_redaction([r"\S+@\S+"])
+    try:
+        async with signed_in(viewer(store, token=TOKEN)) as browser:
+            open_pages = [
+                (await browser.get(path)).text for path in ("/runs", "/people", f"/people/{question}")
+            ]
+            data = {
+                "csrf": await csrf_of(browser),
+                "answer": "true",
+                "reviewer": "Bob",
+                "rationale": f"{private} asked",
+            }
+            await browser.post(f"/people/{question}/answer", data=data)
+            answered = (await browser.get(f"/people/{question}")).text
+    finally:
+        set_redaction(None)
+    for text in (*open_pages, answered):
+        assert "[redacted]" in text
+        assert private not in text
+    given = (await Inbox(store).get(question)).answer
+    assert given is not None
+    assert given.rationale == f"{private} asked"
