@@ -10,6 +10,7 @@ from typing_extensions import TypeVar
 
 from fastroai.errors import ConfigurationError
 from fastroai.records import NOT_GIVEN, NotGiven
+from fastroai.runtime.labels import labels_of
 from fastroai.usage import Budget
 from fastroai.usage.limits import limits_of
 
@@ -33,8 +34,9 @@ class Caller(Generic[DepsT]):
     caller with that tenant sees and gives `a1`.
 
     Raises:
-        ConfigurationError: `actions` has something that is not an action, or `budget` has a `SpendLimit`,
-            which is not stored with a run: a process that continues the run would not know it.
+        ConfigurationError: `actions` has something that is not an action; the tenant or a tag is not
+            printable text of 1 to 200 characters; or `budget` has a `SpendLimit`, which is not stored with a
+            run: a process that continues the run would not know it.
     """
 
     name: str = ""
@@ -54,6 +56,7 @@ class Caller(Generic[DepsT]):
     def __post_init__(self) -> None:
         if unknown := sorted(set(self.actions) - ACTIONS):
             raise ConfigurationError("actions", unknown[0], f"some of {', '.join(sorted(ACTIONS))}")
+        labels_of(self.tags, self.tenant)
         limits = limits_of(self.budget)
         if limits is not None and limits.spend_limits:
             expected = (

@@ -132,7 +132,8 @@ def problem_of(error: Exception) -> Problem | None:
 
 def refused(error: HTTPException) -> Problem:
     """Return what a dependency of the application refuses, such as a caller who is not known."""
-    phrase = HTTPStatus(error.status_code).phrase
+    registered = error.status_code in {status.value for status in HTTPStatus}
+    phrase = HTTPStatus(error.status_code).phrase if registered else f"Status {error.status_code}"
     code = phrase.lower().replace(" ", "-")
     return Problem(error.status_code, code, phrase, str(error.detail), headers=error.headers)
 

@@ -74,6 +74,8 @@ def caller_in(headers: Any) -> Caller[None]:
     """Who asks, as headers say: the tenant, and what they may do."""
     if headers.get("x-tenant") == "nobody":
         raise HTTPException(401, "sign in first", {"WWW-Authenticate": "Bearer"})
+    if headers.get("x-tenant") == "away":
+        raise HTTPException(499, "gone")  # a status that is not registered
     may = headers.get("x-may")
     actions: Sequence[Action] | None = None if may is None else may.split(",")
     options: dict[str, Any] = {} if actions is None else {"actions": actions}

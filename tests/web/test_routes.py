@@ -137,6 +137,8 @@ async def test_who_is_not_known_gets_problem_details_too(client: httpx2.AsyncCli
     response = await client.get("/letters/runs", headers={"x-tenant": "nobody"})
     assert problem(response, 401, "unauthorized")["detail"] == "sign in first"
     assert response.headers["www-authenticate"] == "Bearer"
+    response = await client.get("/letters/runs", headers={"x-tenant": "away"})
+    assert problem(response, 499, "status-499")["detail"] == "gone"
 
 
 async def test_a_person_answers_and_the_run_goes_on(client: httpx2.AsyncClient) -> None:
@@ -460,6 +462,12 @@ async def test_routes_without_their_lifespan_say_so(host: RunsHost[None]) -> Non
 def test_a_caller_with_an_unknown_action_is_refused() -> None:
     with pytest.raises(ValueError, match="actions='delete': expected some of answer, cancel"):
         Caller(actions=["delete"])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("options", [{"tenant": ""}, {"tenant": "a\nb"}, {"tags": "one"}, {"tags": [""]}])
+def test_a_caller_whose_runs_could_not_be_labelled_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match="expected printable text|expected several tags"):
+        Caller(**options)
 
 
 def test_a_router_needs_a_store() -> None:
