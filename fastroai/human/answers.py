@@ -13,7 +13,7 @@ from fastroai.human.schema_checks import problems_of
 from fastroai.runtime.facts import AnswerGiven, QuestionAsked, RunFinished
 from fastroai.store.record.memo import Memo
 from fastroai.store.record.payloads import PayloadCodec, is_sealed, seal
-from fastroai.store.record.unsealing import unseal_payloads
+from fastroai.store.record.unsealing import unseal_one, unseal_payloads
 from fastroai.store.record.values import value_to_json
 
 
@@ -46,6 +46,7 @@ def answer_to(
     Raises:
         QuestionClosed: the run does not wait for the answer, or the time of the question is over.
         AnswerRejected: the value is not of the type, or none of the options.
+        RunCorrupt: the codec cannot decode the question.
         ConfigurationError: `reviewer` or `rationale` is not text.
     """
     for option, text in (("reviewer", reviewer), ("rationale", rationale)):
@@ -135,7 +136,7 @@ def _checked(ref: str, asked: QuestionAsked, value: object, codec: PayloadCodec 
         raise AnswerRejected(
             ref, "the run has a codec; pass it as codec=, so that the answer is stored encoded, too"
         )
-    asked = unseal_payloads(asked, codec)
+    asked = unseal_one(split_ref(ref)[0], 0, asked, lambda one: unseal_payloads(one, codec))
     try:
         given = given_json(value)
     except ValueError as error:

@@ -28,7 +28,7 @@ from fastroai.store.record.headers import check_run_id, first_due, log_key, read
 from fastroai.store.record.memo import Memo
 from fastroai.store.record.payloads import PayloadCodec, check_codec
 from fastroai.store.record.runs import append_own, change_header, foresee, parent_due
-from fastroai.store.record.unsealing import unseal_entry
+from fastroai.store.record.unsealing import unseal_entry, unseal_one
 from fastroai.store.run_store import RunStore, RunStoreLike, largest_value
 
 _TRIES: Final = 10
@@ -138,12 +138,12 @@ class Inbox:
         asked, given = last_asked(recorded, key), last_answer(recorded, key)
         return replace(
             Question.of(unsealed_question(asked, self._codec), found.header),
-            answer=None if given is None else self._unsealed(given),
+            answer=None if given is None else self._unsealed(run_id, given),
             closed=why_closed(recorded, asked, found.now),
         )
 
-    def _unsealed(self, given: AnswerGiven) -> Answer:
-        read = unseal_entry(given, self._codec)
+    def _unsealed(self, run_id: str, given: AnswerGiven) -> Answer:
+        read = unseal_one(run_id, 0, given, lambda one: unseal_entry(one, self._codec))
         return Answer(value=read.answer, reviewer=read.reviewer, rationale=read.rationale, given_at=read.at)
 
     async def answer(

@@ -19,7 +19,7 @@ from fastroai.store.record.entries import RunHeader
 from fastroai.store.record.headers import check_run_id, first_due, mail_key, read_header, read_log_from
 from fastroai.store.record.payloads import PayloadCodec, check_codec, is_sealed, seal
 from fastroai.store.record.runs import change_header, foresee, parent_due
-from fastroai.store.record.unsealing import unseal_payloads
+from fastroai.store.record.unsealing import unseal_one, unseal_payloads
 from fastroai.store.run_store import RunStore, RunStoreLike
 
 _TRIES: Final = 10
@@ -99,8 +99,12 @@ async def _check(
         raise MessageRejected(header.run_id, name, "the run has finished")
     first = min((*header.questions, *(position for position, _ in header.receives)), default=None)
     entries = {} if first is None else await read_log_from(store, header, first)
-    waiting = [entries.get(position) for position, known in header.receives if known == name]
-    started = [unseal_payloads(one, codec) for one in waiting if isinstance(one, WaitStarted)]
+    waiting = [(position, entries.get(position)) for position, known in header.receives if known == name]
+    started = [
+        unseal_one(header.run_id, position, one, lambda sealed: unseal_payloads(sealed, codec))
+        for position, one in waiting
+        if isinstance(one, WaitStarted)
+    ]
     schemas = [one.value_schema for one in started if one.value_schema is not None]
     if codec is None and any(map(is_sealed, schemas)):
         reason = "the run has a codec; pass it as codec=, so that the message is stored encoded, too"

@@ -30,7 +30,7 @@ from fastroai.store.record.entries import RunHeader, entry_in_store, locate
 from fastroai.store.record.headers import log_key
 from fastroai.store.record.memo import Memo
 from fastroai.store.record.payloads import PayloadCodec
-from fastroai.store.record.unsealing import entries_to_go_on, unseal_entry
+from fastroai.store.record.unsealing import entries_to_go_on, unseal_entry, unseal_one
 from fastroai.store.run_store import RunStore
 
 ROW: Final = "row"
@@ -211,7 +211,9 @@ class LinesInStore:
             )
             for position in span:
                 fact = entry_in_store(self._header.run_id, position, values[position - after - 1])
-                fact = unseal_entry(fact, self._codec)
+                fact = unseal_one(
+                    self._header.run_id, position, fact, lambda one: unseal_entry(one, self._codec)
+                )
                 assert isinstance(fact, RowEnded)
                 number = wanted[position]
                 fact.number = number

@@ -12,7 +12,7 @@ from fastroai.store.hints import HintsChanges
 from fastroai.store.record.entries import entry_in_store, locate
 from fastroai.store.record.headers import check_whole, log_key, read_header
 from fastroai.store.record.payloads import PayloadCodec
-from fastroai.store.record.unsealing import unseal_entry
+from fastroai.store.record.unsealing import unseal_entry, unseal_one
 from fastroai.store.run_store import RunStore
 
 SOONEST: Final = 0.02
@@ -108,7 +108,10 @@ class FollowedRun:
             for position, value in enumerate(stored.values, first)
         ]
         locate((fact for _, fact in found), self._parts)
-        told = [(position, unseal_entry(fact, self._codec)) for position, fact in found]
+        told = [
+            (position, unseal_one(self.run_id, position, fact, lambda one: unseal_entry(one, self._codec)))
+            for position, fact in found
+        ]
         self._read_to = self._least = stored.revision
         for position, fact in told:
             if isinstance(fact, RunFinished | RunResumed):

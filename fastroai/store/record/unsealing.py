@@ -62,14 +62,20 @@ def unseal_log(
     Raises:
         RunCorrupt: the codec cannot decode an entry.
     """
-    unsealed = []
-    for position, entry in enumerate(entries, first):
-        try:
-            unsealed.append(unseal(entry))
-        except RunStoreUnavailable as error:
-            reason = f"the codec cannot decode it: {error.reason}; {error.advice}"
-            raise RunCorrupt(run_id, position, reason) from error
-    return unsealed
+    return [unseal_one(run_id, position, entry, unseal) for position, entry in enumerate(entries, first)]
+
+
+def unseal_one(run_id: str, position: int, entry: FactT, unseal: Callable[[FactT], FactT]) -> FactT:
+    """Return the entry at this position of a log, unsealed by `unseal`; of an unknown position, 0.
+
+    Raises:
+        RunCorrupt: the codec cannot decode the entry.
+    """
+    try:
+        return unseal(entry)
+    except RunStoreUnavailable as error:
+        reason = f"the codec cannot decode it: {error.reason}; {error.advice}"
+        raise RunCorrupt(run_id, position, reason) from error
 
 
 def redact_entry(entry: FactT) -> FactT:

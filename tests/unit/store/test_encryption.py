@@ -11,7 +11,17 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastroai import Edge, Graph, Inbox, Pipeline, PipelineConfig, RunHistory, StepContext, step
+from fastroai import (
+    Edge,
+    Graph,
+    Inbox,
+    Pipeline,
+    PipelineConfig,
+    RunHistory,
+    StepContext,
+    send_message,
+    step,
+)
 from fastroai.errors import ConfigurationError, MissingExtraError, RunCorrupt
 from fastroai.store import EncryptingCodec, MemoryRunStore
 from fastroai.store.record.payloads import PayloadCodec
@@ -173,3 +183,30 @@ async def test_a_key_that_only_later_entries_need_is_asked_for_and_no_other_type
         await answered({"old": KEY})
     assert "type" not in refused.value.reason
     assert (await door(rotated).resume("r")).status == "finished"
+
+
+async def test_what_another_key_encrypted_cannot_be_read_and_the_store_is_not_blamed() -> None:
+    store = MemoryRunStore()
+
+    @step
+    async def ask(ctx: StepContext) -> str:
+        return await ctx.ask("first?", str) + await ctx.receive("note", str)
+
+    config = PipelineConfig(store=store, codec=EncryptingCodec({"old": KEY}))
+    await Pipeline("p", {"ask": ask}, config=config).execute(run_id="r")
+    other = EncryptingCodec({"new": OTHER})
+    inbox = Inbox(store, codec=other)
+    (asked,) = await inbox.list()
+
+    async def follow() -> None:
+        async for _ in RunHistory(store, codec=other).follow("r"):
+            pass
+
+    for read in (follow(), inbox.answer(asked.id, "yes")):
+        with pytest.raises(RunCorrupt, match="'r' cannot be read: .* expected the key 'old' too"):
+            await read
+    await Inbox(store, codec=EncryptingCodec({"old": KEY})).answer(asked.id, "yes", rationale="why not")
+    await Pipeline("p", {"ask": ask}, config=config).resume("r")
+    for read in (inbox.get(asked.id), send_message("r", "note", 1, store=store, codec=other)):
+        with pytest.raises(RunCorrupt, match="'r' cannot be read: .* expected the key 'old' too"):
+            await read
