@@ -88,8 +88,11 @@ _OTHER_OPTIONS: Final[Mapping[str, str]] = {
 class FastroAgent(MapsRows[OutputDataT], Generic[AgentDepsT, OutputDataT]):
     """A PydanticAI agent that knows what every call cost, exactly.
 
-    It takes the arguments of `pydantic_ai.Agent` and its `run`, plus FastroAI's own. It keeps no
-    conversation between calls. `agent.agent` is the PydanticAI agent inside.
+    It takes the arguments of `pydantic_ai.Agent` and its `run`, plus FastroAI's own. `run` returns a
+    `ChatResponse`, which has the output, the usage and the cost in US dollars. A request that fails in
+    transport (429, 5xx, connection) is sent again, by default up to 2 times. A request for which a budget has
+    too little left is not sent, and raises `BudgetExceeded`. The agent keeps no conversation between calls.
+    `agent.agent` is the PydanticAI agent inside.
 
         agent = FastroAgent("openai:gpt-5-mini", instructions="Be brief.")
         response = await agent.run("What is the capital of France?")
@@ -139,15 +142,15 @@ class FastroAgent(MapsRows[OutputDataT], Generic[AgentDepsT, OutputDataT]):
             config: Settings. An option given beside it replaces the same setting. But budgets of both places
                 apply, and `model_settings` of both are merged.
             agent: A PydanticAI agent to use as it is; then no option that builds one may be given.
-            output_type: As in PydanticAI; `str` unless given.
+            output_type: As in PydanticAI; by default `str`.
             instructions: As in PydanticAI: sent with every run.
             system_prompt: As in PydanticAI: sent at the start of a conversation.
             deps_type: As in PydanticAI.
-            name: Name in traces and records; `"agent"` unless given.
+            name: Name in traces and records; by default `"agent"`, or the name of the agent in `agent=`.
             description: As in PydanticAI.
             model_settings: As in PydanticAI.
-            temperature: Short form of the model setting. Not sent unless given.
-            max_tokens: Short form of the model setting: most tokens of one answer. Not sent unless given.
+            temperature: Short form of the model setting. By default, none is sent.
+            max_tokens: Short form of the model setting: most tokens of one answer. By default, none is sent.
             retries: As in PydanticAI: how often the model may try again, for tools and output.
             validation_context: As in PydanticAI.
             tools: As in PydanticAI.
@@ -159,11 +162,11 @@ class FastroAgent(MapsRows[OutputDataT], Generic[AgentDepsT, OutputDataT]):
             max_concurrency: As in PydanticAI: runs of this agent at once.
             capabilities: As in PydanticAI.
             timeout: Seconds for one attempt at a call; for streams, time spent waiting for the provider.
-            request_retries: Extra attempts at a request after a transport failure (429, 5xx, connection);
-                2 unless given.
+            request_retries: Extra attempts at a request after a transport failure (429, 5xx, connection). By
+                default the `max_retries` of the model settings or of the client of the model; otherwise 2.
             cost_budget: Microcents ($1 = 1,000,000) for each call.
-            budget: The same limit as a `Budget`, which has more options.
-            cost_calculator: Prices; those of genai-prices unless given.
+            budget: The same limit as a `Budget`, which has more options. Give one of the two.
+            cost_calculator: Prices; by default those of genai-prices.
             provider_limits: Limits on requests to a provider at once and in a minute, by this agent and the
                 agents that its tools call: `{"openai": ProviderLimit(...)}`, `"*"` for all others.
             circuit_breaker: Stops requests of this agent to a provider that keeps failing.
@@ -294,7 +297,11 @@ class FastroAgent(MapsRows[OutputDataT], Generic[AgentDepsT, OutputDataT]):
         Callable[Concatenate[RunContext[AgentDepsT], ToolArgs], ToolReturnT],
     ]: ...
     def tool(self, function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOptions[Any]]) -> Any:
-        """Add a function that takes the `RunContext` as a tool: `@agent.tool`, as in PydanticAI."""
+        """Add a function as a tool of this agent: `@agent.tool`, as in PydanticAI. Return the function.
+
+        The first parameter of the function is the `RunContext`. With options, as in `@agent.tool(retries=2)`,
+        this returns a decorator that adds the function. An agent in `agent=` gets the tool itself.
+        """
         decorate: Callable[..., Any] = self.agent.tool(**options)
         return decorate if function is None else decorate(function)
 
@@ -307,7 +314,11 @@ class FastroAgent(MapsRows[OutputDataT], Generic[AgentDepsT, OutputDataT]):
     def tool_plain(
         self, function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOptions[Any]]
     ) -> Any:
-        """Add a function that takes no `RunContext` as a tool: `@agent.tool_plain`, as in PydanticAI."""
+        """Add a function without `RunContext` as a tool: `@agent.tool_plain`, as in PydanticAI. Return it.
+
+        With options, as in `@agent.tool_plain(retries=2)`, this returns a decorator that adds the function.
+        An agent in `agent=` gets the tool itself.
+        """
         decorate: Callable[..., Any] = self.agent.tool_plain(**options)
         return decorate if function is None else decorate(function)
 
@@ -346,7 +357,10 @@ class FastroAgent(MapsRows[OutputDataT], Generic[AgentDepsT, OutputDataT]):
         output_type: OutputSpec[Any] | None = None,
         **options: Unpack[RunOptions[Any]],
     ) -> ChatResponse[Any]:
-        """Run the agent to its output. Arguments as in `pydantic_ai.Agent.run`, and:
+        """Run the agent to its output, and return a `ChatResponse` with output, usage, cost and messages.
+
+        In a run that a store keeps, answers and tool results on record are given back, and are not paid for
+        again. The arguments are those of `pydantic_ai.Agent.run`, and:
 
         Args:
             user_prompt: Text, or text and images, audio, documents.
@@ -374,16 +388,19 @@ class FastroAgent(MapsRows[OutputDataT], Generic[AgentDepsT, OutputDataT]):
             workspace: As in PydanticAI.
             spec: As in PydanticAI.
             cost_budget: Microcents ($1 = 1,000,000) for this call. The agent's own limit applies too.
-            budget: The same limit as a `Budget`, which has more options.
+            budget: The same limit as a `Budget`, which has more options. Give one of the two.
             tags: Names to sum the spending of this call by; the tags of the run around it are added.
             tenant: The tenant to charge; by default the tenant of the run around this call.
             request_retries: Extra attempts at each request, instead of the agent's.
 
         Raises:
-            ConfigurationError: both `user_prompt` and `message` are given.
+            ConfigurationError: an option is invalid, or two are given that mean the same: `user_prompt` and
+                `message`, or `budget` and `cost_budget`.
+            UnknownModelError: `model` does not say which provider has the model.
             TimeLimitExceeded: the timeout ran out.
             BudgetExceeded: a budget of this call, of the agent, or of the run around it has too little left;
                 `CostBudgetExceeded` if it is a budget of money.
+            AnswerCutError: there is an event handler, so answers are streamed, and one of them broke off.
             pydantic_ai.exceptions.AgentRunError: as in PydanticAI; `usage_of(error)` returns the usage.
         """
         call = _call(user_prompt, deps, message_history, tracer, output_type, **options)
@@ -458,10 +475,11 @@ class FastroAgent(MapsRows[OutputDataT], Generic[AgentDepsT, OutputDataT]):
     ) -> ChatStream[Any]:
         """Run the agent and stream its answer, with `async for` or `async with`.
 
-        Takes the arguments of `run`, without the event handler. `StreamChunk`s come as the model writes; the
-        last one `is_final` and has the response, with its cost, as `usage_data`. If you leave the stream
-        early, the call ends. Unless the provider has reported the usage by then, budgets count the most
-        that the request can have cost.
+        Takes the arguments of `run`, without the event handler. The call begins when you first read the
+        stream, which also raises the errors of `run`. `StreamChunk`s come as the model writes; the last one
+        `is_final` and has the response, with its cost, as `usage_data`. If you leave the stream early, the
+        call ends. Unless the provider has reported the usage by then, budgets count the most that the request
+        can have cost.
         """
         return self.dispatch_stream(_call(user_prompt, deps, message_history, tracer, output_type, **options))
 
@@ -500,9 +518,10 @@ class FastroAgent(MapsRows[OutputDataT], Generic[AgentDepsT, OutputDataT]):
     ) -> EventStream[Any]:
         """Run the agent and stream PydanticAI's own events, then a `ResponseEvent` with the response.
 
-        Takes the arguments of `run`, without the event handler. Use it with `async for` or `async with`; if
-        you leave the stream early, the call ends. If the provider ends an answer without a finish reason,
-        nothing is raised here, and `response.is_cut` is true. A lost connection raises, as in `run`.
+        Takes the arguments of `run`, without the event handler. Use it with `async for` or `async with`. The
+        call begins when you first read the stream, which also raises the errors of `run`. If you leave the
+        stream early, the call ends. If the provider ends an answer without a finish reason, nothing is raised
+        here, and `response.is_cut` is true. A lost connection raises, as in `run`.
         """
         call = _call(user_prompt, deps, message_history, tracer, output_type, **options)
         return EventStream(lambda send, on_scope: self._dispatcher.stream_events(call, send, on_scope))
@@ -519,18 +538,22 @@ class FastroAgent(MapsRows[OutputDataT], Generic[AgentDepsT, OutputDataT]):
         deps: AgentDepsT = None,  # type: ignore[assignment]  # as in PydanticAI
         **options: Unpack[EstimateOptions[AgentDepsT]],
     ) -> Quote:
-        """Estimate the cost of `run`: at least, expected, at most, and why. Sends no request.
+        """Return a `Quote`: what `run` costs at least, as expected and at most, and why. Sends no request.
 
-        PydanticAI prepares the first request, so it calls instructions that are functions, and toolsets.
-        Requests of agents that these call are refused. Hooks of the dispatch do not run.
+        Amounts are US dollars. PydanticAI prepares the first request, so it calls instructions that are
+        functions, and toolsets. Requests of agents that these call are refused, and make the cost unknown.
+        Hooks of the dispatch do not run.
 
         At least: one request, its input from the provider's cache, and the shortest answer. Expected: a call
-        like this agent's last ones in this process; before there are any, an answer of 500 tokens. At most:
-        every attempt at every request that there can be, each at its bound; `None` if your tools or other
-        code may call models and no budget stops them.
+        like this agent's last ones in this process; before there are any, an answer of 500 tokens. Both are 0
+        if the price of the model is unknown. At most: every attempt at every request that there can be, each
+        at the most that it can cost; `None` if no budget stops the call, and the agent has tools or other
+        code that may call models, or the price is unknown. A budget in dollars lowers the amounts to its
+        limit.
 
         Raises:
             UnknownModelError: the provider of the model cannot be told.
+            ConfigurationError: a budget is invalid, or both `budget` and `cost_budget` are given.
             pydantic_ai.exceptions.AgentRunError: as in PydanticAI, where the request cannot be prepared.
         """
         return await self.estimate_call(
@@ -540,9 +563,11 @@ class FastroAgent(MapsRows[OutputDataT], Generic[AgentDepsT, OutputDataT]):
     estimate_sync = blocking(estimate, of="agent")
 
     async def estimate_call(self, call: AgentCall, *, unknown_prompt: str | None = None) -> Quote:
-        """Return the quote for one attempt at a call. `estimate` and steps use it.
+        """Return the `Quote` for one attempt at a call, as `estimate` does. Sends no request.
 
-        If `unknown_prompt` says why the prompt is not known yet, the quote is for any prompt.
+        `call` has the arguments of `run` as one value; steps use this method. `unknown_prompt` says why the
+        prompt is not known yet. Then the quote is for a prompt of any length: at most, it fills the context
+        window of the model.
         """
         from fastroai.agent.quotes.estimate import estimate_call
 
@@ -551,16 +576,20 @@ class FastroAgent(MapsRows[OutputDataT], Generic[AgentDepsT, OutputDataT]):
     async def fingerprint_call(self, call: AgentCall) -> str | None:
         """Hash everything that shapes the answer to the first request of a call, without sending it.
 
-        `None` if code of the agent answers it without a model, or if code that prepares it calls a model.
+        That is: its messages, settings, tools and output type, and the model. The SHA-256 hash has 64 hex
+        digits. PydanticAI prepares the request, so it calls instructions that are functions. Returns `None`
+        if code of the agent answers the call without a model, or if code that prepares the request calls a
+        model.
         """
         from fastroai.agent.quotes.probe import fingerprint_call
 
         return await fingerprint_call(self._dispatcher, call)
 
     def declared_for(self, call: AgentCall) -> Mapping[str, str]:
-        """Return hashes of what is declared for a call, by name, such as the `instructions` and the `model`.
+        """Return hashes of what is declared for a call: `instructions`, `model`, `output` and `settings`.
 
-        Internal to the library.
+        If one differs from the hash on record, a resumed run asks again. An instruction that is a function
+        counts by its name, because nothing is called or sent. Internal to the library.
         """
         return self._dispatcher.declaration.of(call)
 
@@ -589,19 +618,24 @@ class FastroAgent(MapsRows[OutputDataT], Generic[AgentDepsT, OutputDataT]):
     def as_step(
         self, prompt: PromptSource[Any], *, config: StepConfig | None = None
     ) -> AgentStep[Any, OutputDataT]:
-        """Return this agent as a step of a pipeline; its output is the agent's output.
+        """Return this agent as a step of a pipeline or graph; its output is the agent's output.
+
+        The step calls the agent with the `deps` of the run, and its spending is part of the run.
 
         Args:
             prompt: The prompt, or a function of the `StepContext` that returns it (sync or async; it runs on
                 the loop).
-            config: Settings of the step.
+            config: Settings of the step, such as retries and timeout; by default those of the pipeline.
         """
         from fastroai.agent.step import AgentStep
 
         return AgentStep(self, prompt, config, type_of_outputs(self.agent.output_type))
 
     def rows_target(self) -> RowTarget[OutputDataT]:
-        """Return the target of `map` for this agent: each row is a prompt."""
+        """Return the object through which `map` calls this agent: one call for each row. For the library.
+
+        A row is a prompt: a text, a list of texts and files, or a mapping with the column `user_prompt`.
+        """
         from fastroai.agent.row_target import AgentRows
 
         return AgentRows(
@@ -614,19 +648,25 @@ class FastroAgent(MapsRows[OutputDataT], Generic[AgentDepsT, OutputDataT]):
         )
 
     def check_batches(self, model: Model | str | None = None) -> None:
-        """Check that the model of this agent, or the one that is given, has a batch API.
+        """Check that the model of this agent, or the one that is given, has a batch API. Returns nothing.
 
         Raises:
-            ConfigurationError: it has none.
+            ConfigurationError: it has none, or a model of a `FallbackModel` has none, or there is no model.
         """
         check_batches(self._dispatcher.asked_model(model), self.name)
 
     def dispatch(self, call: AgentCall) -> Coroutine[Any, Any, ChatResponse[OutputDataT]]:
-        """Make one attempt at a call, as `run` does. `StepContext.run` uses it."""
+        """Make one attempt at a call, as `run` does, and return its response. `StepContext.run` uses it.
+
+        `call` has the arguments of `run` as one value. The errors are those of `run`.
+        """
         return self._dispatcher.run(call)
 
     def dispatch_stream(self, call: AgentCall) -> ChatStream[OutputDataT]:
-        """Make a call whose answer is streamed. `run_stream` and `StepContext.run_stream` use it."""
+        """Return the stream of a call. `run_stream` and `StepContext.run_stream` use it.
+
+        `call` has the arguments of `run` as one value. It is made when the stream is first read.
+        """
         output_type = self.agent.output_type if call.output_type is None else call.output_type
         return ChatStream(partial(self._dispatcher.stream_chunks, call), is_text=output_type is str)
 

@@ -35,7 +35,12 @@ class AgentConfig:
 
     There are two exceptions: budgets of both places apply, and `model_settings` of both are merged.
 
-    A setting that is `None` is not sent: there is no default temperature, prompt or token limit.
+    A setting that is `None` is not sent: there is no default temperature, prompt, token limit or timeout.
+    Only requests are tried again by default, after a transport failure: 2 times. `timeout` is in seconds, or
+    a `timedelta`; `cost_budget` is in microcents ($1 = 1,000,000), and short for `budget`.
+
+    Raises:
+        ConfigurationError: a setting is invalid, or both `budget` and `cost_budget` are given.
     """
 
     model: Model | str | None = None
@@ -51,7 +56,8 @@ class AgentConfig:
     timeout: Duration | None = None
     """Seconds for one attempt at a call."""
     request_retries: int | None = None
-    """Extra attempts at a request after a transport failure (429, 5xx, connection); 2 unless given."""
+    """Extra attempts at a request after a transport failure (429, 5xx, connection). By default the
+    `max_retries` of the model settings or of the client of the model; otherwise 2."""
     cost_budget: int | None = None
     """The budget of each call, in microcents ($1 = 1,000,000)."""
     budget: BudgetLike | None = None

@@ -41,14 +41,15 @@ class AskPeople(AbstractCapability[Any]):
 
     In a step of a run with a store, each call becomes a question in the inbox, and the step halts as with
     `ctx.ask`. When the run is resumed with the answers, the agent continues: responses and results of tools
-    that are on record are not paid for again. Outside of runs it does nothing, so PydanticAI returns the
-    calls to the caller as `DeferredToolRequests`.
+    that are on record are not paid for again. Outside of steps and flows it does nothing, so PydanticAI
+    returns the calls to the caller as `DeferredToolRequests`.
 
     An approval is answered with `True`, `False`, `ToolApproved(override_args=...)` or
     `ToolDenied("message to the model")`; a call for a result from outside with that result.
 
     Raises:
-        ConfigurationError: an option is invalid; or, in the agent's run, no store keeps the run around it.
+        ConfigurationError: an option is invalid, or `on_timeout` is given without `timeout`; or, in the
+            agent's run, no store keeps the run around it.
         QuestionTimedOut: in the agent's run: nobody answered in time, and `on_timeout` is not given.
     """
 
@@ -56,7 +57,7 @@ class AskPeople(AbstractCapability[Any]):
     to: str = ""
     """The people to ask: a label for inboxes."""
     timeout: Duration | None = None
-    """Seconds, from when a question is first asked, after which no answer is taken."""
+    """Seconds, from when a question is first asked, after which no answer is taken. `None` sets no limit."""
     on_timeout: str | NotGiven = NOT_GIVEN
     """Message to the model after that time: an approval is denied with it, and any other call fails."""
     _ask: Ask = field(init=False, repr=False, compare=False)
@@ -77,7 +78,11 @@ class AskPeople(AbstractCapability[Any]):
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """Keep a stream from ending the run at the call of a deferred tool."""
+        """In a step, declare tools whose calls are deferred as plain functions, and return the request.
+
+        Otherwise PydanticAI would end a streamed run where the model calls one of them. Outside of steps, the
+        request is returned unchanged. PydanticAI calls this before each request.
+        """
         parameters = request_context.model_request_parameters
         scope = current_scope()
         in_step = scope is not None and scope.step is not None
@@ -90,6 +95,9 @@ class AskPeople(AbstractCapability[Any]):
         self, ctx: RunContext[Any], *, requests: DeferredToolRequests
     ) -> DeferredToolResults | None:
         """Return the answers that are on record, or ask and halt. Outside of steps, return `None`.
+
+        The result has an answer for each tool call in `requests`, by the id of the call. If one has none yet,
+        the questions of all such calls are put on record, and the step halts. PydanticAI calls this.
 
         Raises:
             Halted: there is a call without an answer yet.

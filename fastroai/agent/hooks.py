@@ -14,7 +14,11 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True)
 class Dispatch:
-    """One attempt at an agent call, as hooks see it."""
+    """One attempt at an agent call, as the hooks `on_before_dispatch` and `on_after_dispatch` see it.
+
+    Before the attempt, `response` and `error` are both `None`. After it, one of them is set. `run_id` is the
+    id of the run around the call; `step_id` is that of the step, or `None` outside of steps.
+    """
 
     agent_name: str
     model: str | None

@@ -20,7 +20,11 @@ PromptSource: TypeAlias = "Prompt | Callable[[StepContext[DepsT]], Prompt | Awai
 
 
 class AgentStep(BaseStep[DepsT, OutputT]):
-    """Calls an agent with a prompt; made by `FastroAgent.as_step`."""
+    """A step that calls an agent with a prompt, and gives its output; made by `FastroAgent.as_step`.
+
+    `prompt` is the prompt, or a function of the `StepContext` that returns it, sync or async. `config` has
+    the settings of the step; by default those of the pipeline. `output_type` is the type of the output.
+    """
 
     checks_output_itself = True
 
@@ -45,16 +49,26 @@ class AgentStep(BaseStep[DepsT, OutputT]):
         return self.output_type
 
     def declares(self) -> Mapping[str, str]:
-        """Return hashes of what the agent declares."""
+        """Return hashes of what the agent declares, by name; empty if it is not a `FastroAgent`.
+
+        The names are `instructions`, `model`, `output` and `settings`.
+        """
         declared_for = getattr(self.agent, "declared_for", None)
         return {} if declared_for is None else declared_for(AgentCall(prompt=None))
 
     async def execute(self, context: StepContext[DepsT]) -> OutputT:
-        """Build the prompt, call the agent, and return its output."""
+        """Build the prompt, call the agent with `context.run`, and return its output.
+
+        So the agent has the `deps` and the settings of the step, and errors are those of `context.run`.
+        """
         return (await context.run(self.agent, await self._make_prompt(context))).output
 
     async def estimate(self, context: StepContext[DepsT]) -> Quote:
-        """Return the agent's quote; a quote for any prompt if the prompt needs outputs of other steps."""
+        """Return the agent's quote, in US dollars, whose upper amount is for all attempts at the step.
+
+        The prompt function is called. If it reads outputs of other steps, the quote is for a prompt of any
+        length. If it calls a model, that is refused, and the cost is unknown. Nothing is sent.
+        """
         if not isinstance(self.agent, CallEstimator):
             return await super().estimate(context)
         prompt: Prompt = None

@@ -36,7 +36,8 @@ class ChatResponse(SumsOfUsage, Generic[OutputDataT]):
         response = await agent.run("What is the capital of France?")
         response.output, response.cost_usd, response.total_tokens
 
-    Counts and costs are for the whole call: all its requests, and those of agents that its tools call.
+    Counts and costs are for the whole call: all its requests, and those of agents that its tools call. Only
+    `tool_calls`, `tool_call_count` and `usage_details` leave out the agents that its tools call.
     """
 
     output: OutputDataT
@@ -74,7 +75,11 @@ class ChatResponse(SumsOfUsage, Generic[OutputDataT]):
         output_tools: Collection[str],
         processing_time_ms: float,
     ) -> ChatResponse[OutputDataT]:
-        """Make the response from PydanticAI's result and the scope in which the call was made."""
+        """Make the response from PydanticAI's result and the scope in which the call was made.
+
+        The scope has the usage and requests of the call. `output_tools` are the names of the tools by which a
+        model gives its output: their calls are left out of `tool_calls`. For the library.
+        """
         final = result.response
         with scope.tree.lock:
             spent = scope.spending
@@ -96,14 +101,17 @@ class ChatResponse(SumsOfUsage, Generic[OutputDataT]):
         )
 
     def report(self) -> UsageReport:
-        """Return the cost of the call by agent, model, tool and outcome, to print or to pass on."""
+        """Return a `UsageReport`: the cost of the call by agent, model, tool, outcome and so on.
+
+        `print` shows it as a table. It includes the agents that tools of the call have called.
+        """
         from fastroai.usage.reports.report import UsageReport
 
         return UsageReport.of(self.records)
 
     @property
     def content(self) -> str:
-        """The output as text; JSON for structured output."""
+        """The output as text; compact JSON for any other output, such as `null` for `None`."""
         output = self.output
         if isinstance(output, str):
             return output
@@ -116,11 +124,14 @@ class ChatResponse(SumsOfUsage, Generic[OutputDataT]):
         return self.content
 
     def model_dump(self) -> dict[str, Any]:
-        """Return the response as values of JSON, without PydanticAI's own `result`."""
+        """Return the fields of the response as a dict of JSON values, without PydanticAI's own `result`.
+
+        Amounts of money are text.
+        """
         return dump(self)
 
     def new_messages(self) -> list[ModelMessage]:
-        """Return the messages of this call alone, to keep as history."""
+        """Return the messages of this call alone, from its prompt to the final answer, to keep as history."""
         return self.result.new_messages()
 
     def all_messages(self) -> list[ModelMessage]:
@@ -131,29 +142,40 @@ class ChatResponse(SumsOfUsage, Generic[OutputDataT]):
     def is_cut(self) -> bool:
         """Whether the answer is incomplete: its stream ended without a finish reason, or `cancel` stopped it.
 
-        `run` raises `AnswerCutError` then; a stream that you read yourself ends with this flag.
+        `run` raises `AnswerCutError` then; a stream that you read yourself ends with this flag. It is also
+        true if that happened to an answer that an agent called by a tool has used.
         """
         return any(record.cut and record.use == "kept" for record in self.records)
 
     @property
     def is_measured(self) -> bool:
-        """Whether the provider reported the usage of every answer. Failed attempts do not matter."""
+        """Whether every answer that was used is whole, and came with its usage from the provider.
+
+        If it is false, `cost_usd` may lack something. Failed attempts and retried answers do not matter.
+        """
         return not any(record.is_doubtful for record in self.records)
 
     @property
     def tool_call_count(self) -> int:
-        """Number of calls of function tools that the model asked for."""
+        """Number of calls of function tools that the model of this agent asked for.
+
+        `total_tool_call_count` includes those of agents that its tools call.
+        """
         return len(self.tool_calls)
 
     @property
     def total_tool_call_count(self) -> int:
-        """Number of calls of function tools, including those of agents that its tools call."""
+        """Number of calls of function tools that were asked for, by this agent and agents its tools call."""
         return sum(call.tool_call_count for call in self.agent_calls)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamChunk(Generic[OutputDataT]):
-    """A piece of a streamed answer. The last one has `is_final` set, and the whole response."""
+    """A piece of a streamed answer. The last one has `is_final` set, and the whole response.
+
+    Of text, `content` has what is new. Of structured output, `output` has all of it so far. On the last
+    chunk, `output` is the output, and `usage_data` is the `ChatResponse` with the cost.
+    """
 
     content: str = ""
     """New text; empty for structured output and on the last chunk."""

@@ -123,13 +123,15 @@ OnStreaming: TypeAlias = Callable[[Streaming[Any]], None]
 class ChatStream(SettledStream[StreamChunk[OutputDataT]], Generic[OutputDataT]):  # pyright: ignore[reportInvalidTypeArguments]
     """A streamed answer, as `StreamChunk`s. The last one is final, and has the whole response.
 
-    An answer that the provider ends without a finish reason raises nothing: `response.is_cut` is true.
+    The call begins when the stream is first read, which also raises its errors. An answer that the provider
+    ends without a finish reason raises nothing: `response.is_cut` is true.
 
         async for chunk in agent.run_stream("Tell me a story"):
             print(chunk.content, end="")
 
-    Leaving the loop early ends the call and settles its cost. The methods of PydanticAI's stream read the
-    same answer: `stream_text`, `stream_output`, `stream_response`, `get_output`. In a block,
+    `response` is the `ChatResponse` once the final chunk was read, and `None` before; `usage` is the spending
+    so far. Leaving the loop early ends the call and settles its cost. The methods of PydanticAI's stream read
+    the same answer: `stream_text`, `stream_output`, `stream_response`, `get_output`. In a block,
     `async with agent.run_stream(...) as stream:`, the stream stays open when you leave a loop, and the next
     method continues there. Only `stream_text` always begins with all the text so far.
     """
@@ -159,7 +161,10 @@ class ChatStream(SettledStream[StreamChunk[OutputDataT]], Generic[OutputDataT]):
         self._streaming = streaming
 
     def observe(self, *, on_text: OnText, clock: Clock | None) -> None:
-        """Report text as it comes, and pause the clock of a step while it waits for the model. For steps."""
+        """Set a function to call with each new piece of text, and a clock. For steps.
+
+        The clock, if there is one, is paused while the stream waits for the model.
+        """
         self._on_text, self._clock = on_text, clock
 
     # --- as PydanticAI's StreamedRunResult ---
@@ -169,7 +174,8 @@ class ChatStream(SettledStream[StreamChunk[OutputDataT]], Generic[OutputDataT]):
     ) -> AsyncIterator[str]:
         """Iterate the text so far, or each new piece of it with `delta`, as PydanticAI's `stream_text` does.
 
-        Validators of the output see the whole text only.
+        If other methods have read the beginning, the first item is all the text so far. Validators of the
+        output see the whole text only.
 
         Args:
             delta: Whether to return new pieces instead of the text so far.
@@ -196,6 +202,9 @@ class ChatStream(SettledStream[StreamChunk[OutputDataT]], Generic[OutputDataT]):
     async def stream_output(self, *, debounce_by: float | None = DEBOUNCE_BY) -> AsyncIterator[OutputDataT]:
         """Iterate the output so far, partially validated. The last one is the whole output.
 
+        Parts that are not valid yet are left out. After `cancel`, there is no whole output if the part that
+        has come is not valid.
+
         Args:
             debounce_by: Seconds for which changes are put together, as each is validated; `None` to validate
                 each change.
@@ -210,7 +219,9 @@ class ChatStream(SettledStream[StreamChunk[OutputDataT]], Generic[OutputDataT]):
     async def stream_response(
         self, *, debounce_by: float | None = DEBOUNCE_BY
     ) -> AsyncIterator[ModelResponse]:
-        """Iterate the answer of the model so far. `state` is `"complete"` or `"interrupted"` at the end.
+        """Iterate the answer of the model so far, as PydanticAI's `ModelResponse`.
+
+        `state` of the last one is `"complete"`, or `"interrupted"` if the answer was stopped.
 
         Args:
             debounce_by: Seconds for which changes are put together; `None` to return each as it comes.
@@ -224,7 +235,12 @@ class ChatStream(SettledStream[StreamChunk[OutputDataT]], Generic[OutputDataT]):
             yield self.response.result.response
 
     async def get_output(self) -> OutputDataT:
-        """Read the stream to its end, and return the output."""
+        """Read the stream to its end, and return the output.
+
+        Raises:
+            ConfigurationError: there is no output: the stream was left before its end, or `cancel` stopped
+                the answer before it was valid.
+        """
         async with aclosing(self._pieces(DEBOUNCE_BY)) as pieces:
             async for _ in pieces:
                 pass
@@ -251,16 +267,19 @@ class ChatStream(SettledStream[StreamChunk[OutputDataT]], Generic[OutputDataT]):
         return [] if self._streaming is None else self._streaming.result.new_messages()
 
     def all_messages_json(self) -> bytes:
-        """Return `all_messages` as JSON."""
+        """Return `all_messages` as the bytes of a JSON array."""
         return ModelMessagesTypeAdapter.dump_json(self.all_messages())
 
     def new_messages_json(self) -> bytes:
-        """Return `new_messages` as JSON."""
+        """Return `new_messages` as the bytes of a JSON array."""
         return ModelMessagesTypeAdapter.dump_json(self.new_messages())
 
     @property
     def is_complete(self) -> bool:
-        """Whether the stream was read to its end."""
+        """Whether the stream was read to its end, so that `response` has the response.
+
+        It stays false if `cancel` stopped the answer before its output was valid.
+        """
         return self.response is not None
 
     @property
@@ -396,7 +415,7 @@ def text_in(answer: ModelResponse) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ResponseEvent(Generic[OutputDataT]):
-    """The last event of `run_stream_events`, with the response of the run."""
+    """The last event of `run_stream_events`: `response` is the `ChatResponse` that `run` would return."""
 
     response: ChatResponse[OutputDataT]
     event_kind: Literal["fastroai_response"] = "fastroai_response"
@@ -408,5 +427,8 @@ class EventStream(
 ):
     """A stream of PydanticAI's events of a run, its `AgentRunResultEvent`, and at last a `ResponseEvent`.
 
-    An answer that the provider ends without a finish reason raises nothing: `response.is_cut` is true.
+    `agent.run_stream_events(...)` returns it, for `async for` or `async with`. The call begins when it is
+    first read, which also raises its errors, and ends if you leave the stream early. `usage` is the spending
+    so far. An answer that the provider ends without a finish reason raises nothing: `response.is_cut` of the
+    `ChatResponse` is true.
     """

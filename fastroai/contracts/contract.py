@@ -21,7 +21,12 @@ class Check:
     """A condition, with a description that errors show if it does not hold.
 
     `function` returns True or False. Or it returns nothing, and raises AssertionError or ValueError with a
-    text if the condition does not hold. It must not be `async`, and runs on the event loop.
+    text if the condition does not hold. Any other value raises `ConfigurationError`. Any other exception
+    counts in a `Contract` as a condition that does not hold; in a typed function, it is raised. The function
+    must not be `async`, and runs on the event loop.
+
+    Raises:
+        ConfigurationError: the description is empty, or the function is `async` or cannot be called.
     """
 
     description: str
@@ -51,7 +56,11 @@ Condition: TypeAlias = (
 )
 @dataclass(frozen=True, kw_only=True)
 class Contract:
-    """The checks at the boundary of a step. A field that is not given keeps the step's own value.
+    """The checks at the boundary of a step: types and conditions of its inputs and its output.
+
+    A field that is not given keeps the step's own value. If a check fails in a run, the step fails with
+    `ContractViolation`. Before an attempt, `accepts` and `require` are checked; after it, `returns` and
+    `ensure`.
 
         Contract(
             accepts={"order": Order, "classify": Category},
@@ -97,16 +106,16 @@ class Contract:
 
     @property
     def preconditions(self) -> tuple[Check, ...]:
-        """The checks of `require`."""
+        """The conditions of `require` as `Check` objects; empty if `require` is not given."""
         return () if isinstance(self.require, NotGiven) else tuple(self.require)  # type: ignore[arg-type]  # they were made checks
 
     @property
     def postconditions(self) -> tuple[Check, ...]:
-        """The checks of `ensure`."""
+        """The conditions of `ensure` as `Check` objects; empty if `ensure` is not given."""
         return () if isinstance(self.ensure, NotGiven) else tuple(self.ensure)  # type: ignore[arg-type]  # as above
 
     def over(self, less_specific: Contract) -> Contract:
-        """Return this contract, with the fields that it does not set taken from another."""
+        """Return a new contract: the fields that this one sets, and the other fields of `less_specific`."""
         said = {one.name: getattr(self, one.name) for one in fields(self)}
         return replace(
             less_specific,

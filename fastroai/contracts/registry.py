@@ -18,7 +18,8 @@ class ContractRegistry(Mapping[str, Contract]):
             "total": Contract(accepts={"extract": Order}, ensure=[is_positive]),
         })
 
-    A contract here overrides that of the step, in the fields that it sets.
+    A contract here overrides that of the step, in the fields that it sets. The registry is a mapping that
+    cannot be changed. A pipeline refuses the id of a step that it does not have.
 
     Raises:
         ConfigurationError: a value is not a Contract.

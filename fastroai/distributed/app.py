@@ -64,6 +64,9 @@ _SCHEDULED: Final = TypeAdapter(Scheduled)
 class Distributed(Client):
     """An application whose runs are executed by any number of workers, of one machine or of many.
 
+    `start` puts a run on record and in a queue, and returns its handle without waiting. Workers, which are
+    processes with the same code, take runs from queues and execute them.
+
         app = Distributed("postgresql://localhost/app", name="support")
         app.register(letters)
 
@@ -75,7 +78,12 @@ class Distributed(Client):
     """
 
     def __init__(self, url: str, *, name: str, codec: PayloadCodec | None = None) -> None:
-        """Prepare an application. It connects when it is first used. See `Client`."""
+        """Prepare an application. It connects when it is first used. The arguments are those of `Client`.
+
+        Raises:
+            ConfigurationError: the URL is of another kind, or the name has other characters.
+            MissingExtraError: the extra `dbos` is not installed.
+        """
         check_name(name)
         super().__init__(url, name=name, codec=codec)
         self._doors: dict[str, Registered] = {}
@@ -98,6 +106,10 @@ class Distributed(Client):
         deps_factory: Callable[[CarriedRun], Any] | None = None,
     ) -> None:
         """Let workers execute runs of pipelines, graphs, routers, flows, bound workflows and `map`.
+
+        Register everything before you make the worker. If one of the objects is refused, none is registered.
+        Pipelines, graphs, routers and flows are registered for `start` and for `map`, where each row is a run
+        of its own.
 
         Args:
             *doors: The pipelines and so on, each with a name of its own; also typed functions and agents,
@@ -143,18 +155,22 @@ class Distributed(Client):
 
     @property
     def registered(self) -> Collection[str]:
-        """Names of the pipelines and graphs that are registered here."""
+        """Names of everything that is registered here for `start`: pipelines, graphs, routers, flows, workflows.
+
+        Typed functions and agents, which only `map` runs, are not among them.
+        """
         return [name for name, one in self._doors.items() if not isinstance(one.door, RowRuns)]
 
     def door_of(self, name: str) -> FrontDoor[Any, Any, Any] | None:
-        """Return the pipeline or graph of a name that is registered here."""
+        """Return what is registered here by a name, such as a pipeline, graph or flow; `None` if nothing is."""
         registered = self._doors.get(name)
         return None if registered is None else registered.door
 
     def register_queue(self, name: str, options: QueueOptions | None = None) -> None:
-        """Declare a queue. Workers make it, or change it, when they begin.
+        """Declare a queue. Workers make it, or change it, when they begin; nothing is written before.
 
-        A worker takes runs from it only if it is among the worker's `queues`.
+        A worker takes runs from it only if it is among the worker's `queues`. By default, the queue has no
+        limits and no partitions. A second call with the same name replaces the options.
         """
         self._declared[name] = options or QueueOptions()
 
@@ -262,7 +278,8 @@ class Distributed(Client):
         """Put a run of a pipeline on record and in a queue, as `Client.start` does.
 
         Name the pipeline, or pass the object itself. If it is registered here, it takes the values that its
-        `execute` takes; otherwise, JSON.
+        `execute` takes; otherwise, JSON. This does not wait for the run: `await run.result()` of the returned
+        handle does. The options and errors are those of `Client.start`.
         """
         name = pipeline.name if isinstance(pipeline, FrontDoor) else str(pipeline)
         registered = self._doors.get(name)
@@ -290,7 +307,8 @@ class Distributed(Client):
             run = await app.map(classify, tickets, run_id="monday", key="id")
             table = await run.result()  # what classify.map(tickets, ...) returns
 
-        If the function is registered here, its rows are checked like its inputs.
+        If the function is registered here, its rows are checked like its inputs. This reads and writes all
+        rows, but does not wait for the run. The options and errors are those of `Client.map`.
         """
         name = function.rows_target().name if isinstance(function, MapsRows) else str(function)
         registered = self._doors.get(name_of(name))
@@ -318,12 +336,14 @@ class Distributed(Client):
         max_deaths: int = MOST_DEATHS,
         on_event: OnEvent | None = None,
     ) -> Worker:
-        """Return a worker for this process, which `serve` or `async with` begins. A process has one.
+        """Return a worker for this process, which `serve` or `async with` begins.
+
+        A process can have one open worker: a second one raises `ConfigurationError` when it begins.
 
         Args:
             queues: The queues from which it takes runs.
-            concurrency: The most runs that a worker executes at a time from one of these queues; any number
-                unless given. For a queue of `register_queue`, its options hold instead.
+            concurrency: The most runs that a worker executes at a time from one of these queues; by default
+                any number. For a queue of `register_queue`, its options hold instead.
             version: A name for the code of this worker; by default a hash of its definitions. Workers of one
                 version must have the same definitions.
             every: Seconds between two looks for runs that died with their workers, or are due.

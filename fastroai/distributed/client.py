@@ -81,7 +81,9 @@ class Client:
             run = await client.start("letters", {"text": "..."}, run_id="letter-1182")
             state = await run.wait()
 
-    The store tells it which inputs a pipeline takes: a worker has written that there.
+    The store tells it which inputs a pipeline takes: a worker has written that there. So the client accepts
+    only the names that a worker of the application has registered, and inputs that JSON can hold. `history`
+    is the `RunHistory` of the store, and `inbox` is the `Inbox` for the questions of its runs.
     """
 
     def __init__(self, url: str, *, name: str | None = None, codec: PayloadCodec | None = None) -> None:
@@ -129,7 +131,9 @@ class Client:
     async def start(
         self, pipeline: str, inputs: Mapping[str, Any] | None = None, **options: Unpack[StartOptions]
     ) -> RunHandle[Any]:
-        """Put a run on record and in a queue, from which a worker takes it. Do not wait for the worker.
+        """Put a run on record and in a queue, from which a worker takes it, and return its handle.
+
+        This does not wait for the run: `await run.wait()` does.
 
         Args:
             pipeline: The name of the pipeline, graph, router, flow or bound workflow.
@@ -137,9 +141,10 @@ class Client:
             run_id: The id of the run; by default a new one. A second call with the same id raises
                 `RunExists`, so a repeated call never starts a second run.
             queue: The name of the queue; by default `default`.
-            priority: From 1, the first, to 2,147,483,647; runs without one come before all others.
+            priority: From 1, the first, to 2,147,483,647. By default a run has none, and comes before all
+                runs that have one.
             partition: The partition of a queue that has some, such as a tenant.
-            delay: Seconds before which the run does not begin.
+            delay: Seconds before which the run does not begin; by default 0.
             tags: As in `execute`.
             tenant: As in `execute`.
             budget: As in `execute`, but only a `Budget`, because it is put on record. Set a `SpendLimit` in
@@ -163,7 +168,8 @@ class Client:
 
             run = await client.map("classify", tickets, run_id="monday", key="id")
 
-        All rows are read, checked and written, some hundreds at a time, before workers can see the run.
+        All rows are read, checked and written, some hundreds at a time, before workers can see the run. The
+        returned handle belongs to the run of all rows. This does not wait for that run.
 
         Args:
             function: The name of the function, agent, pipeline, graph, router or flow, which a worker has
@@ -198,7 +204,11 @@ class Client:
         return await self._map(self._keeper(known), PublishedRows(known), rows, **options)
 
     def handle(self, run_id: str) -> RunHandle[Any]:
-        """Return the handle of a run, which need not exist."""
+        """Return the handle of a run, which need not exist. Its methods raise `RunNotFound` if it does not.
+
+        Raises:
+            ConfigurationError: the id is not 1 to 200 printable characters.
+        """
         return RunHandle(self, run_id)
 
     def door_of(self, name: str) -> FrontDoor[Any, Any, Any] | None:
@@ -208,33 +218,64 @@ class Client:
     async def list(
         self, query: RunQuery = EVERY_RUN, *, limit: int = PAGE, after: str | None = None
     ) -> Page[RunSummary]:
-        """Return a page of the runs in the store that match a query, as `RunHistory.page` does."""
+        """Return a page of the runs in the store that match a query, as `RunHistory.page` does.
+
+        By default: the 50 newest runs of the store. `page.items` has the runs, and `page.next` is the value
+        of `after` for the next page, or `None` after the last.
+
+        Raises:
+            ConfigurationError: `limit` is not from 1 to 1,000, or `after` is not from a page in this order.
+            RunStoreUnavailable: the store could not be read.
+        """
         return await self.history.page(query, limit=limit, after=after)
 
     async def delete_schedule(self, name: str) -> None:
-        """Delete a cron schedule, if it exists. A worker whose code declares it creates it again."""
+        """Delete a cron schedule, if it exists; runs that it has started go on.
+
+        A worker whose code declares the schedule creates it again when it begins.
+
+        Raises:
+            ConfigurationError: the client has no `name`, and there is not exactly one application.
+            RunStoreUnavailable: the database could not be reached.
+        """
         await self._find_app()
         await self._engine.delete_schedule(name)
 
     async def upgrade(self) -> None:
-        """Make the tables of the store and of the queues, or bring them up to date."""
+        """Make the tables of the store and of the queues, or bring them up to date.
+
+        Workers do the same when they begin.
+        """
         await store_time(self.store)
         await asyncio.to_thread(upgrade, self._engine_url)
 
     # --- for handles ---
 
     async def go_on_soon(self, run_id: str) -> None:
-        """Let a worker continue a run at once, if it is due."""
+        """Let a worker continue a run at once, if it is due; otherwise do nothing.
+
+        If the store or the queues cannot be reached, a warning is logged, and a worker continues the run when
+        it looks next.
+        """
         await self._find_app()
         await go_on_soon(self.store, self._engine, self.app, run_id)
 
     async def release(self, run_id: str) -> None:
-        """See `RunHandle.release`."""
+        """Let workers run a run again that was set aside because too many workers died with it.
+
+        Raises:
+            RunNotFound: there is no such run.
+            RunStatusConflict: it was not set aside.
+        """
         await release(self.store, run_id)
         await self.go_on_soon(run_id)
 
     async def why_nobody_has(self, found: FoundHeader) -> str:
-        """Return why no worker executes a run that is due; an empty text if one does, or will soon."""
+        """Return why no worker executes a run that is due, as a sentence for people.
+
+        The text is empty if a worker has the run or will soon, or if the run is not due: it waits or has
+        ended.
+        """
         await self._find_app()
         routing = found.header.routing
         if routing is not None and routing.is_set_aside:

@@ -70,12 +70,16 @@ class RateLimit:
 class QueueOptions:
     """Limits of a queue, under the names that they have in DBOS.
 
-    The `concurrency` limits count the runs that workers are executing, not the runs that wait. If you set a
-    `partition_` option, the queue has partitions, and each run in it must name one.
+    The `concurrency` limits count the runs that workers are executing, not the runs that wait. `None` sets no
+    limit. A `limiter` limits how many runs begin, or continue after a wait, in a period of seconds. If you
+    set a `partition_` option, the queue has partitions, and each run in it must name one.
+
+    Raises:
+        ConfigurationError: a limit is not a whole number from 1, or the interval is not above 0 seconds.
     """
 
     global_concurrency: int | None = None
-    """Most stretches of the queue that are carried at a time."""
+    """Most runs of the queue that all workers together execute at a time."""
     worker_concurrency: int | None = None
     """The same for each worker."""
     partition_concurrency: int | None = None
@@ -95,7 +99,10 @@ class QueueOptions:
 
     @property
     def has_partitions(self) -> bool:
-        """Whether each run in the queue needs a partition. If not, none may have one."""
+        """Whether each run in the queue needs a partition: a `partition_` option is set.
+
+        If not, no run in the queue may have one.
+        """
         of_partitions = (
             self.partition_concurrency,
             self.partition_worker_concurrency,

@@ -83,8 +83,8 @@ class Carriers(Protocol):
 class RunStopped(FastroAIError):
     """A distributed run has not finished: it failed, was cancelled, paused or set aside, or waits.
 
-    `RunHandle.result` raises it. `status` is the status of the run, `questions` wait for answers, and `usage`
-    is what it has spent.
+    `RunHandle.result` raises it. `run_id` is the run, and `status` is its status. `questions` are those that
+    wait for answers, `usage` is what the run has spent, and `state` is all that is on record of it.
     """
 
     def __init__(self, run_id: str, state: RunSnapshot) -> None:
@@ -94,7 +94,7 @@ class RunStopped(FastroAIError):
 
     @property
     def usage(self) -> Usage:
-        """The spending of the run."""
+        """The spending of the run so far, as it is on record: its requests, tokens and cost."""
         return self.state.trace.usage
 
     def __str__(self) -> str:

@@ -19,7 +19,10 @@ _TRACE_ATTRIBUTE = "__fastroai_trace__"
 
 
 class Trace(Protocol):
-    """The trace of a run, as errors expose it. The object is a `RunTrace`, which offers much more."""
+    """The trace of a run, as errors expose it: what happened in the run, and how it ended.
+
+    The object is a `RunTrace`, which offers much more.
+    """
 
     @property
     def run_id(self) -> str:
@@ -28,15 +31,24 @@ class Trace(Protocol):
 
     @property
     def status(self) -> str:
-        """The status with which the run ended."""
+        """The status with which the run ended: `finished`, `paused`, `failed` or `cancelled`.
+
+        `running` if no end is on record.
+        """
         ...
 
     def explain(self) -> str:
-        """Say why each step started, waited, was retried or was skipped, and how the run ended."""
+        """Return text that says why each step started, waited, was retried or was skipped.
+
+        It ends with how the run ended.
+        """
         ...
 
     def to_json(self) -> str:
-        """Return the trace as JSON text for `RunTrace.from_json`. Redacted if the process redacts."""
+        """Return the trace as JSON text, which `RunTrace.from_json` reads.
+
+        If the process redacts (`fastroai.tracing.set_redaction`), the text is redacted.
+        """
         ...
 
 
@@ -58,18 +70,28 @@ def attach_usage(error: BaseException, usage: Usage, records: Iterable[RequestRe
 def usage_of(error: BaseException) -> Usage | None:
     """Return the usage of a run when this exception left it, for FastroAI's errors and for any other.
 
-    `None` if the exception, and those that it was raised from, never left a run.
+    It is the usage of the outermost run that the exception left. `None` if the exception, and those that it
+    was raised from, never left a run.
 
         try:
             await pipeline.execute(inputs)
         except Exception as error:
             spent = usage_of(error)
+
+    Raises:
+        ConfigurationError: `error` is not an exception.
     """
     return next((link.__dict__[_USAGE_ATTRIBUTE] for link in _spenders(error)), None)
 
 
 def records_of(error: BaseException) -> tuple[RequestRecord, ...]:
-    """Return every request that a run had made when this exception left it, for `UsageReport.of`."""
+    """Return every request that a run had made when this exception left it, for `UsageReport.of`.
+
+    The tuple is empty if neither the exception, nor one that it was raised from, has left a run.
+
+    Raises:
+        ConfigurationError: `error` is not an exception.
+    """
     return next((link.__dict__[_RECORDS_ATTRIBUTE] for link in _spenders(error)), ())
 
 
@@ -123,6 +145,9 @@ def error_chain(error: BaseException) -> Iterator[BaseException]:
 class FastroAIError(Exception):
     """Base of every error that FastroAI raises on purpose.
 
+    `usage` has what the run had spent, `trace` what had happened in it, `run_id` its id, and `step_outputs`
+    the outputs of the steps that had finished. `retryable` says whether trying again can help.
+
     What to do: Read the message: it says what was wrong, where, and what to do.
     """
 
@@ -142,7 +167,9 @@ class FastroAIError(Exception):
 
     @property
     def trace(self) -> Trace | None:
-        """The trace of the run that this error ended; `None` if it did not end a run.
+        """The trace of the run that this error ended, or that an error it was raised from ended.
+
+        `None` if there is no such run.
 
         `fastroai.store.trace_of` returns the same for any exception, typed as a `RunTrace`.
         """
@@ -151,7 +178,10 @@ class FastroAIError(Exception):
 
     @property
     def usage(self) -> Usage:
-        """The usage of the run when this error left it; zero if it never left a run."""
+        """The usage of the run when this error left it: requests, tokens and cost.
+
+        All of it is zero if the error never left a run.
+        """
         return usage_of(self) or Usage()
 
 

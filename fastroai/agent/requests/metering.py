@@ -102,9 +102,10 @@ _MOST_KNOWN: Final = 16
 class Metered(AbstractCapability[Any]):
     """Charges the requests of a plain PydanticAI agent to the FastroAI run or `budget_scope` around the call.
 
-    The budgets there refuse requests that they cannot pay for. If a store keeps the run, the responses and
-    tool results of the agent are on record, and a resumed run does not repeat them. A `FastroAgent` does all
-    this by itself. Outside of any run and `budget_scope`, this capability does nothing.
+    The budgets there refuse requests that they cannot pay for. A request that fails in transport is sent
+    again. If a store keeps the run, the responses and tool results of the agent are on record, and a resumed
+    run does not repeat them. A `FastroAgent` does all this by itself. Outside of any run and `budget_scope`,
+    this capability does nothing.
 
         researcher = Agent("openai:gpt-5-mini", capabilities=[Metered()])
     """
@@ -243,16 +244,22 @@ class Metered(AbstractCapability[Any]):
         return metered_realtime(model)
 
     def fallback_model(self, fallback: ModelFallback) -> Model:
-        """Return the model that a budget steps down to."""
+        """Return the model that a budget steps down to: the one in `fallback`, or the one built by its name.
+
+        Raises:
+            UnknownModelError: the name does not say which provider has the model.
+            MissingExtraError: the packages of its provider are not installed.
+        """
         if isinstance(fallback.use, str):
             return self.models.get(fallback.use)
         OwnedModel(fallback.use).come_to_this_loop()
         return fallback.use
 
     async def for_run(self, ctx: RunContext[Any]) -> AbstractCapability[Any]:
-        """Refuse realtime sessions inside a run, and requests for the token with which a browser opens one.
+        """Give the context of an agent's run a metered model, and return this capability.
 
-        PydanticAI calls this when a run begins, when a session is opened, and when a token is requested.
+        PydanticAI calls this when a run begins. It also calls this when a realtime session is opened, and
+        when the token is requested with which a browser opens one. Inside a run, these two are refused.
 
         Raises:
             UnmeteredRequestError: the call is inside of a run, and not inside of `spend`.
@@ -264,7 +271,12 @@ class Metered(AbstractCapability[Any]):
         return self
 
     async def wrap_run(self, ctx: RunContext[Any], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
-        """Note the task of the hooks around a run; after it, charge the requests that no meter has seen."""
+        """Run the agent, return its result, and charge the responses of the run that no meter has seen.
+
+        Other code has asked a model for these and put them into the run. They are charged as unmeasured
+        requests, at the price of their usage, also if the run fails. Outside of any run and `budget_scope`,
+        this only runs the agent. PydanticAI calls this around each run.
+        """
         scope = current_scope()
         if scope is None:
             return await handler()
@@ -288,7 +300,11 @@ class Metered(AbstractCapability[Any]):
                 charge_unmetered(scope, response, self.calculator)
 
     async def before_node_run(self, ctx: RunContext[Any], *, node: AgentNode[Any]) -> AgentNode[Any]:
-        """Follow the messages of the run, and make its later contexts with a metered model."""
+        """Return the node unchanged, after noting the messages of the run so far.
+
+        Each `RunContext` that PydanticAI makes from here on has a metered model as its `model`. PydanticAI
+        calls this before each node of the agent's graph.
+        """
         if (responses := current_responses.get()) is not None:
             responses.messages = ctx.messages
         model = ctx.model
@@ -303,7 +319,11 @@ class Metered(AbstractCapability[Any]):
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """Meter the model; note the task of a stream, and whether the request asks for an answer again."""
+        """Replace the model of the request by a metered one, and return the request context.
+
+        A metered model reserves the cost in budgets, sends the request, tries again after a transport
+        failure, and charges the cost. PydanticAI calls this before each request.
+        """
         run = agent_run_of(current_scope())
         if run is not None and run.meter is self:
             run.follow(ctx)
@@ -313,7 +333,11 @@ class Metered(AbstractCapability[Any]):
         return request_context
 
     def get_wrapper_model(self, model: Model) -> Model | None:
-        """Meter a model that a hook has put in the place of an already metered one."""
+        """Return a metered model for one that a hook has put in place of the metered one.
+
+        Returns `None` if the model is metered already, so that it is used as it is. PydanticAI calls this
+        when a request is complete, after all other hooks.
+        """
         metered = model
         if not _is_metered(model, MeteredModel) or _is_metered(model, LentModel):
             metered = self._metered_model(model)
@@ -368,10 +392,14 @@ class Metered(AbstractCapability[Any]):
         args: ValidatedToolArgs,
         handler: WrapToolExecuteHandler,
     ) -> Any:
-        """Call a tool, and note its result in the log of the run. If the log has it already, return that.
+        """Call a tool, put its result on record, and return it. If it is on record already, return that.
 
-        What a tool raises for the model, such as `ModelRetry`, is a result too. A tool with the metadata
-        `{"repeatable": True}` is called each time.
+        The result is on record only if a store keeps the run; otherwise the tool is called each time. What a
+        tool raises for the model, such as `ModelRetry`, is a result too, and is raised again. A tool with the
+        metadata `{"repeatable": True}` is called each time. PydanticAI calls this around each tool call.
+
+        Raises:
+            ValueNotStorable: a store keeps the run, and cannot store the result.
         """
         scope = current_scope()
         run = agent_run_of(scope)
