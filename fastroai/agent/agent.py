@@ -542,14 +542,13 @@ class FastroAgent(MapsRows[OutputDataT], Generic[AgentDepsT, OutputDataT]):
 
         Amounts are US dollars. PydanticAI prepares the first request, so it calls instructions that are
         functions, and toolsets. Requests of agents that these call are refused, and make the cost unknown.
-        Hooks of the dispatch do not run.
+        `on_before_dispatch` and `on_after_dispatch` do not run.
 
         At least: one request, its input from the provider's cache, and the shortest answer. Expected: a call
         like this agent's last ones in this process; before there are any, an answer of 500 tokens. Both are 0
         if the price of the model is unknown. At most: every attempt at every request that there can be, each
-        at the most that it can cost; `None` if no budget stops the call, and the agent has tools or other
-        code that may call models, or the price is unknown. A budget in dollars lowers the amounts to its
-        limit.
+        at the most that it can cost; `None` if no budget stops the call, and either the price is unknown or
+        your tools or other code may call models. A budget in dollars lowers the amounts to its limit.
 
         Raises:
             UnknownModelError: the provider of the model cannot be told.
@@ -588,8 +587,8 @@ class FastroAgent(MapsRows[OutputDataT], Generic[AgentDepsT, OutputDataT]):
     def declared_for(self, call: AgentCall) -> Mapping[str, str]:
         """Return hashes of what is declared for a call: `instructions`, `model`, `output` and `settings`.
 
-        If one differs from the hash on record, a resumed run asks again. An instruction that is a function
-        counts by its name, because nothing is called or sent. Internal to the library.
+        If one differs from the hash on record, a resumed run by default asks again. An instruction that
+        is a function counts by its name, because nothing is called or sent. Internal to the library.
         """
         return self._dispatcher.declaration.of(call)
 

@@ -36,8 +36,9 @@ class AgentConfig:
     There are two exceptions: budgets of both places apply, and `model_settings` of both are merged.
 
     A setting that is `None` is not sent: there is no default temperature, prompt, token limit or timeout.
-    Only requests are tried again by default, after a transport failure: 2 times. `timeout` is in seconds, or
-    a `timedelta`; `cost_budget` is in microcents ($1 = 1,000,000), and short for `budget`.
+    Only `request_retries` has a default: the `max_retries` of the model settings or of the client of the
+    model; otherwise 2. `timeout` is in seconds, or a `timedelta`. `cost_budget` is in microcents
+    ($1 = 1,000,000), and short for `budget`.
 
     Raises:
         ConfigurationError: a setting is invalid, or both `budget` and `cost_budget` are given.

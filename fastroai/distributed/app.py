@@ -155,14 +155,17 @@ class Distributed(Client):
 
     @property
     def registered(self) -> Collection[str]:
-        """Names of everything that is registered here for `start`: pipelines, graphs, routers, flows, workflows.
+        """Names of what is registered here for `start`: pipelines, graphs, routers, flows, workflows.
 
         Typed functions and agents, which only `map` runs, are not among them.
         """
         return [name for name, one in self._doors.items() if not isinstance(one.door, RowRuns)]
 
     def door_of(self, name: str) -> FrontDoor[Any, Any, Any] | None:
-        """Return what is registered here by a name, such as a pipeline, graph or flow; `None` if nothing is."""
+        """Return the pipeline, graph, router, flow or workflow of a name that is registered here.
+
+        Returns `None` if nothing has this name.
+        """
         registered = self._doors.get(name)
         return None if registered is None else registered.door
 

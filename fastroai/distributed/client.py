@@ -207,12 +207,16 @@ class Client:
         """Return the handle of a run, which need not exist. Its methods raise `RunNotFound` if it does not.
 
         Raises:
-            ConfigurationError: the id is not 1 to 200 printable characters.
+            ConfigurationError: the id is not a text of 1 to 200 characters, or has control characters, or a
+                space at an end.
         """
         return RunHandle(self, run_id)
 
     def door_of(self, name: str) -> FrontDoor[Any, Any, Any] | None:
-        """Return the pipeline or graph of a name, if this process has its code. A client has none."""
+        """Return the pipeline or graph of a name, if this process has its code.
+
+        A plain client has no code, so it always returns `None`; `Distributed` returns what is registered.
+        """
         return None
 
     async def list(
@@ -263,6 +267,8 @@ class Client:
     async def release(self, run_id: str) -> None:
         """Let workers run a run again that was set aside because too many workers died with it.
 
+        A free worker takes it at once. `RunHandle.release` uses this.
+
         Raises:
             RunNotFound: there is no such run.
             RunStatusConflict: it was not set aside.
@@ -271,10 +277,10 @@ class Client:
         await self.go_on_soon(run_id)
 
     async def why_nobody_has(self, found: FoundHeader) -> str:
-        """Return why no worker executes a run that is due, as a sentence for people.
+        """Return why no worker executes a run that is due, as a text for people.
 
-        The text is empty if a worker has the run or will soon, or if the run is not due: it waits or has
-        ended.
+        `found` is what the store says of the run. The text is empty if a worker has the run or will soon, or
+        if the run is not due: it waits or has ended.
         """
         await self._find_app()
         routing = found.header.routing

@@ -72,7 +72,8 @@ class QueueOptions:
 
     The `concurrency` limits count the runs that workers are executing, not the runs that wait. `None` sets no
     limit. A `limiter` limits how many runs begin, or continue after a wait, in a period of seconds. If you
-    set a `partition_` option, the queue has partitions, and each run in it must name one.
+    set a `partition_` option, the queue has partitions, and each run in it must name one. Workers look at the
+    queue every `polling_interval_sec` seconds.
 
     Raises:
         ConfigurationError: a limit is not a whole number from 1, or the interval is not above 0 seconds.

@@ -57,7 +57,7 @@ class DrawnEdge:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A directed graph for `mermaid` or `svg`. It may have cycles and unconnected parts.
+    """A directed graph, which `mermaid` or `svg` turn into text. It may have cycles and unconnected parts.
 
         drawing = Drawing(
             [DrawnNode("write", state="succeeded", note="2 visits"), DrawnNode("judge", state="succeeded")],

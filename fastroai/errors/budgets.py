@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StoppedRun:
-    """An agent run that a budget stopped, with the messages that are needed to continue."""
+    """An agent run that a budget stopped, with the messages that are needed to continue.
+
+    `agent` is the name of the agent. `messages` are those so far, with the request that was not sent: pass
+    them as `message_history=`. `BudgetExceeded.stopped_runs` has one for each agent run that was stopped.
+    """
 
     agent: str
     messages: list[ModelMessage]
@@ -100,7 +104,10 @@ class BudgetExceeded(FastroAIError):
 
     @property
     def messages(self) -> list[ModelMessage]:
-        """Messages of the outermost agent run that the budget stopped; empty if it stopped none."""
+        """Messages of the outermost agent run that the budget stopped; empty if it stopped none.
+
+        They include the request that was not sent: pass them as `message_history=` to continue.
+        """
         return self.stopped_runs[-1].messages if self.stopped_runs else []
 
     def __str__(self) -> str:
@@ -218,12 +225,15 @@ class CostBudgetExceeded(BudgetExceeded):
 
     @property
     def budget_microcents(self) -> int:
-        """The limit, in microcents."""
+        """The limit of the budget, in microcents ($1 = 1,000,000)."""
         return self.limit
 
     @property
     def actual_microcents(self) -> int:
-        """The committed amount, in microcents: known cost, and bounds of unmeasured requests."""
+        """The amount of the budget that was used, in microcents ($1 = 1,000,000).
+
+        It is the known cost, and for requests whose usage is unknown, the most that they can have cost.
+        """
         return self.committed
 
     @property
@@ -236,17 +246,23 @@ class CostBudgetExceeded(BudgetExceeded):
 
     @property
     def budget_usd(self) -> Decimal:
-        """The limit, in US dollars, rounded to six decimals like `actual_usd` and `requested_usd`."""
+        """The limit of the budget, in US dollars, rounded to six decimals."""
         return microcents_to_usd(self.limit)
 
     @property
     def actual_usd(self) -> Decimal:
-        """The committed amount, in US dollars."""
+        """The amount of the budget that was used, in US dollars, rounded to six decimals.
+
+        It is the known cost, and for requests whose usage is unknown, the most that they can have cost.
+        """
         return microcents_to_usd(self.committed)
 
     @property
     def requested_usd(self) -> Decimal | None:
-        """The most that the refused request could have cost, in US dollars; `None` if that is not known."""
+        """The most that the refused request, purchase or run could have cost, in US dollars.
+
+        It is rounded to six decimals. `None` if that is not known.
+        """
         return None if self.requested is None else microcents_to_usd(self.requested)
 
     @property

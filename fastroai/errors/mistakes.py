@@ -10,7 +10,11 @@ from fastroai.version import DISTRIBUTION
 
 
 class ExpressionProblem(NamedTuple):
-    """One problem of an expression."""
+    """One problem of an expression: what is wrong, and where in its text.
+
+    `line` and `column` count from 1, in characters. Both are 0 if the text as a whole is the problem, or if
+    the problem was found when the expression was evaluated.
+    """
 
     message: str
     line: int = 0

@@ -138,7 +138,8 @@ class RecordedError(FastroAIError):
 class ViolationDetail(TypedDict):
     """One reason why a value does not fit its contract, like an item of `errors()` of pydantic.
 
-    It is plain data: the invalid value is in it only as a short text.
+    It is plain data, a dict: `type` is the kind of problem, `loc` the place in the value, and `msg` the text
+    for people. `input` is the invalid value as a short text, and is missing if there is none to show.
     """
 
     type: str
@@ -177,7 +178,7 @@ class ContractViolation(NoUsableOutput):
 
     @property
     def violations(self) -> tuple[str, ...]:
-        """All violations, one text each."""
+        """All violations, one text each: the place in the value, the problem, and the invalid value."""
         return tuple(map(_told, self.details))
 
     def __str__(self) -> str:

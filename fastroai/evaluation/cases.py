@@ -54,7 +54,9 @@ class Case(Generic[InputsT, OutputT, MetadataT]):
 
         Case(name="paid twice", inputs="I paid twice", expected_output="billing")
 
-    Cases of pydantic_evals can be given in its place.
+    `inputs` is a mapping of the inputs by name, or the only input. The default `name` is the position in the
+    dataset, such as `Case 1`. `evaluators` evaluate only this case, beside those of the whole dataset. Cases
+    of pydantic_evals can be given in its place.
     """
 
     name: str | None = None
@@ -102,7 +104,8 @@ class EvaluatorContext(Generic[InputsT, OutputT, MetadataT]):
         def same_category(ctx: EvaluatorContext) -> bool:
             return ctx.output.category == ctx.expected_output
 
-    It has the fields of the `EvaluatorContext` of pydantic_evals.
+    It has the fields of the `EvaluatorContext` of pydantic_evals. `duration` is in seconds. `metrics` has
+    `cost_usd`, `total_tokens`, `request_count` and `attempts`. `attributes` is always empty.
     """
 
     name: str
@@ -139,7 +142,7 @@ class EvaluatorContext(Generic[InputsT, OutputT, MetadataT]):
 
     @property
     def span_tree(self) -> Any:
-        """Raise `ConfigurationError`: `compare` does not record spans."""
+        """Not available: reading it raises `ConfigurationError`, because `compare` does not record spans."""
         expected = "spans, which `compare` does not record; `Dataset.evaluate` of pydantic_evals does"
         raise ConfigurationError(f"span_tree of case {self.name!r}", ..., expected)
 

@@ -57,6 +57,7 @@ async def compare(
         comparison = await compare({"small": small, "large": large}, cases, budget=Budget(usd=2))
         print(comparison)
 
+    A case on which a variant or an evaluator fails is in the table with its error, and the others go on.
     With a store, the same call with the same `run_id` continues where it was: no output and no evaluation
     that was paid for is paid for again, unless what is declared for it has changed.
 
@@ -68,10 +69,11 @@ async def compare(
             here, in the dataset or in any case, outputs are compared with the expected ones.
         budget: Limits on the spending of all variants and evaluators together. When it is used up, no
             further case begins, and the comparison has those that were paid for.
-        concurrency: Cases that are asked at once, of each variant.
+        concurrency: Cases that are asked at once, of each variant; by default 16.
         retries: As in `map`.
-        store: Store that keeps the outputs and evaluations on record.
-        run_id: The id of the comparison; a new one unless given. Its runs have ids that begin with it.
+        store: Store that keeps the outputs and evaluations on record. By default, only the outputs of
+            variants that have a store of their own are kept, in that store, which may be that of `configure`.
+        run_id: The id of the comparison; by default a new one. Its runs have ids that begin with it.
         on_changed: As in `map`, for variants. An evaluator whose code has changed always evaluates again.
         deps: As in `run` or `execute` of what is run, for all cases.
         tracer: As in `execute` of pipelines.

@@ -46,8 +46,9 @@ async def compare_splits(
 
         comparison = await compare_splits(support, [is_polite], store="runs.db")
 
-    A run belongs to the variant that `route` chose, also if a fallback answered later. Each run is a case,
-    which one variant has had, so variants are compared as independent samples.
+    The outputs are read from the store; only evaluators may spend money. A run belongs to the variant that
+    `route` chose, also if a fallback answered later. Runs of variants that the router no longer has are left
+    out. Each run is a case, which one variant has had, so variants are compared as independent samples.
 
     Args:
         router: The router. Its runs that have finished or failed are read, newest first.
@@ -59,7 +60,7 @@ async def compare_splits(
         tenant: Only runs of this tenant.
         limit: The number of runs to look at, the newest. Those that have not finished or failed count, too.
         budget: Limits on the spending of the evaluators.
-        concurrency: Outputs that each evaluator looks at, at once.
+        concurrency: Outputs that each evaluator looks at, at once; by default 16.
         run_id: As in `compare`.
         codec: The codec of the runs, if they have one.
 

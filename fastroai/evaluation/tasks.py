@@ -139,17 +139,18 @@ def task(variant: Any, *, deps: object = None, retries: int | None = None) -> Ca
 
         report = await dataset.evaluate(task(support))
 
-    Each case has the metrics `cost_usd`, `total_tokens`, `request_count` and `attempts`, except those that
-    are 0. pydantic_evals keeps none for a case on which the task fails.
+    The task is an async function of the inputs of a case, and returns the output. Its errors are those of the
+    variant. Each case has the metrics `cost_usd`, `total_tokens`, `request_count` and `attempts`, except
+    those that are 0. pydantic_evals keeps none for a case on which the task fails.
 
     Args:
         variant: What is run on each case. Inputs that are a mapping are given by name; any other value is the
             only argument. A plain function gets the inputs as they are.
         deps: As in `run` or `execute` of the variant.
-        retries: As in `map`.
+        retries: As in `map`: extra attempts at a case that has failed.
 
     Raises:
-        ConfigurationError: `variant` cannot be evaluated.
+        ConfigurationError: `variant` cannot be evaluated, or `retries` is not a whole number from 0.
     """
     target = target_of(variant, "variant")
     inputs_of = partial(inputs_for, target)

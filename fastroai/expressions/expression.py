@@ -29,9 +29,10 @@ _T = TypeVar("_T")
 class Expression:
     """A condition, or another value, as text: a strict part of Python's syntax over plain JSON data.
 
-    Text from anywhere is safe to evaluate: it reads the data that it is given and nothing else, changes
-    nothing, and ends within milliseconds, or with a problem. This holds as far as your own `functions` do
-    the same. The guide has the language and its limits.
+    `Expression(text)` raises `ExpressionError` if the text is invalid. `test` uses the expression as a
+    condition, and `evaluate` returns its value. Text from anywhere is safe to evaluate: it reads the data
+    that it is given and nothing else, changes nothing, and ends within milliseconds, or with a problem. This
+    holds as far as your own `functions` do the same. The guide has the language and its limits.
 
         from fastroai.expressions import Expression
 
@@ -86,7 +87,10 @@ class Expression:
         self._variables = compiler.variables
 
     def test(self, data: Mapping[str, object]) -> Outcome:
-        """Return whether the expression holds as a condition. Missing keys and problems do not raise.
+        """Return an `Outcome`: whether the expression holds as a condition, and why.
+
+        A value of any type counts as true or false as in Python. Missing keys and problems do not raise: then
+        the condition does not hold, and `missing` or `problem` of the outcome says so.
 
         Args:
             data: JSON data by name. A mapping that is not a dict is copied into one; the values in it have to

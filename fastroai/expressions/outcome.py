@@ -28,7 +28,11 @@ class Outcome:
         return self.holds
 
     def explain(self) -> str:
-        """Return the outcome in one line, with the values read: `confidence (0.72) >= 0.8 is false`."""
+        """Return the outcome in one line, with the values read: `confidence (0.72) >= 0.8 is false`.
+
+        If a key was missing, or the condition could not be evaluated, the line says so. Long values are
+        shortened.
+        """
         shown, end = "", 0
         for position, value in sorted(self.read.items()):
             shown += f"{self.text[end:position]} ({value})"

@@ -27,7 +27,10 @@ R = TypeVar("R")
 
 
 class ComputeFunction(Function[P, OutputT], Generic[P, OutputT]):
-    """A function that is called like one with `@infer`, but runs its body; made by `compute`."""
+    """A typed function that runs its own body, and never asks a model; made by `compute`.
+
+    It is awaited, checked and put on record like a function of `@infer`, and can be a step.
+    """
 
     kind: ClassVar[Literal["infer", "compute"]] = "compute"
 
@@ -142,10 +145,15 @@ def compute(
         def classify(text: str) -> Sentiment:
             return Sentiment(label="positive" if "great" in text else "neutral", confidence=1, reasoning="")
 
-    So one kind can replace the other, and callers stay as they are. A function that is not `async` runs in a
-    worker thread. In a flow, the output is on record, and a resumed flow does not compute it again. A call of
-    a function that is not `async` may also be a condition without `await`: `if is_urgent(ticket):`. Then it
-    runs at once, and a resumed flow computes it again.
+    So one kind can replace the other, and callers stay as they are. Arguments and output are checked by their
+    types, as pydantic converts them. A function that is not `async` runs in a worker thread. In a flow, the
+    output is on record, and a resumed flow does not compute it again. A call of a function that is not
+    `async` may also be a condition without `await`: `if is_urgent(ticket):`. Then it runs at once, and a
+    resumed flow computes it again.
+
+    A call raises `TypeError` or `ContractViolation` for arguments that do not fit, and `PreconditionFailed`
+    for `given`. It raises `ContractViolation` or `PostconditionFailed` for the output. Exceptions of the body
+    are raised as they are.
 
     Args:
         function: The function.

@@ -47,7 +47,16 @@ class Settings(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class Configuration:
-    """Defaults of typed functions and flows."""
+    """Defaults of typed functions and flows, which `configure` and `configured` set. It cannot be changed.
+
+    By default, no model and no store is set, so a function must name its model, and runs of flows are not
+    kept. `cache_age` is in seconds, or a `timedelta`; `None` means that cached answers never expire.
+    `test_mode` makes functions with `stable=False` take `sample_n` samples instead of one. `strict_version`
+    makes budgets refuse requests if the installed PydanticAI is newer than those that were tested.
+
+    Raises:
+        ConfigurationError: a value is invalid.
+    """
 
     default_model: ModelLike | None = None
     """The model of functions that name none."""
@@ -116,7 +125,11 @@ _in_context: Final[ContextVar[Configuration | None]] = ContextVar("fastroai_conf
 
 
 def configuration() -> Configuration:
-    """Return the configuration that holds here: of the innermost `configured(...)`, or of the process."""
+    """Return the configuration that holds here, which cannot be changed.
+
+    It is that of the innermost `with configured(...)` block around the call. Without one, it is that of the
+    process, as `configure` has set it; before any `configure`, it has the default values.
+    """
     return _in_context.get() or _process
 
 
@@ -132,7 +145,8 @@ def configure(**settings: Unpack[Settings]) -> None:
 
         configure(default_model="openai:gpt-5-mini", store=SQLiteRunStore("runs.db"))
 
-    `strict_version` applies to agents, pipelines and graphs as well.
+    They hold for calls that begin later, except inside of `with configured(...)` blocks, which keep theirs.
+    If one value is invalid, nothing is set. `strict_version` applies to agents, pipelines and graphs as well.
 
     Args:
         **settings: The fields of `Configuration`: `default_model`, `store`, `cache_store`, `cache_size`,
@@ -147,7 +161,10 @@ def configure(**settings: Unpack[Settings]) -> None:
 
 
 def reset() -> None:
-    """Undo all that `configure` has set in this process."""
+    """Undo all that `configure` has set in this process: every setting has its default again.
+
+    Open `with configured(...)` blocks keep their settings.
+    """
     global _process
     _process = _DEFAULTS
 
@@ -156,7 +173,9 @@ def reset() -> None:
 def configured(**settings: Unpack[Settings]) -> Generator[Configuration]:
     """Use other settings inside of a `with` block, for tests and tenants. Settings that are not given stay.
 
-    Tasks that begin inside of the block have these settings, too, to their end. Other tasks do not.
+    The block gets the `Configuration` that holds in it: `with configured(...) as settings`. Afterwards, the
+    settings from before hold again. Tasks that begin inside of the block have these settings, too, to their
+    end. Other tasks do not.
 
         with configured(test_mode=True, sample_n=10):
             (await classify("Great!")).assert_stable()

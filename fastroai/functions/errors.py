@@ -54,7 +54,11 @@ class PreconditionFailed(_FunctionViolation):
 
 @dataclass(frozen=True, slots=True)
 class FailedAttempt:
-    """An attempt at a typed function, or an iteration of a refinement, that was not good enough."""
+    """An attempt at a typed function, or an iteration of a refinement, that was not good enough.
+
+    `output` is the output, or the text of the answer if that is not of the declared type. `violations` are
+    its problems, one text each, as the model was told.
+    """
 
     output: object
     """The output; the text of the answer if that is not of the declared type."""
@@ -247,7 +251,7 @@ class HumanTimeoutError(QuestionTimedOut):
 
     @property
     def review_id(self) -> str:
-        """The id of the question in the inbox."""
+        """The id of the question in the inbox. It is the same as `question_id`."""
         return self.question_id
 
     def __str__(self) -> str:

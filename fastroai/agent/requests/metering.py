@@ -394,9 +394,10 @@ class Metered(AbstractCapability[Any]):
     ) -> Any:
         """Call a tool, put its result on record, and return it. If it is on record already, return that.
 
-        The result is on record only if a store keeps the run; otherwise the tool is called each time. What a
-        tool raises for the model, such as `ModelRetry`, is a result too, and is raised again. A tool with the
-        metadata `{"repeatable": True}` is called each time. PydanticAI calls this around each tool call.
+        The result is on record only if a store keeps the run; otherwise the tool is called each time. An
+        exception of the tool for the model, such as `ModelRetry`, is a result too, and is raised again. A
+        tool with the metadata `{"repeatable": True}` is called each time. PydanticAI calls this around each
+        tool call.
 
         Raises:
             ValueNotStorable: a store keeps the run, and cannot store the result.

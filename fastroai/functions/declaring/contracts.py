@@ -40,12 +40,13 @@ def contract(cls: Any = None, /) -> Any:
             label: Literal["positive", "negative", "neutral"]
             confidence: Annotated[float, Field(ge=0, le=1)]
 
-    A plain class with annotations becomes a dataclass that pydantic checks. In JSON, bytes are base64 text.
-    `@contract()` means the same.
+    A pydantic model or a dataclass is returned itself. A plain class with annotations becomes a dataclass
+    that pydantic checks. In JSON, bytes are base64 text. `@contract()` means the same.
 
     Raises:
-        CompileError: the class has no fields; a field has no JSON Schema or accepts anything (`Any`), such as
-            a function; or a field refers back to the class. Every field with a problem is named.
+        CompileError: it is another kind of class, such as an enum or TypedDict; the class has no fields; a
+            field has no JSON Schema, such as a function, or accepts anything (`Any`); or a field refers back
+            to the class. Every field with a problem is named.
     """
     if cls is None:
         return contract

@@ -62,10 +62,10 @@ def hash_of(annotation: Annotation) -> str:
     """Return 12 hex digits that change with every field, type, limit and description of a contract.
 
     They are a hash of the JSON Schema in canonical form, so neither the process nor the order of fields
-    matters.
+    matters. Any type for which `schema_of` has a JSON Schema can be given.
 
     Raises:
-        CompileError: as raised by `schema_of`.
+        CompileError: the type, or a part of it, has no JSON Schema, or accepts anything.
     """
     return digest(_canonical(with_sorted_defaults(schema_of(annotation))))
 

@@ -69,6 +69,10 @@ class Flow(FrontDoor[None, Inputs, T], MapsRows[T], Generic[P, T]):
         resolution = await triage.run(text, run_id="ticket-42", store=store)
         resolution = await triage.resume("ticket-42", store=store)
 
+    A call returns the output of the function. Exceptions of the body are raised as they are. `FlowStopped` is
+    raised if the run waits for a person, or was paused or cancelled. A run is on record, and can be resumed,
+    only if there is a store: that of the call, of the `config`, or of `configure`.
+
     It has everything that pipelines have: `stream`, `follow`, `pause`, `cancel`, `recover`, `wake`,
     `get_state`; `execute` and `execute_stream` take the arguments as a mapping. On resume, the body runs
     again: a call that is on record returns its recorded output at no cost, and all other code of the body is
@@ -101,7 +105,7 @@ class Flow(FrontDoor[None, Inputs, T], MapsRows[T], Generic[P, T]):
 
     @property
     def config(self) -> PipelineConfig:  # type: ignore[override]  # nobody sets it
-        """The settings of the flow, with the store of `configure` if the flow names none."""
+        """The settings of the flow. If they name no store, this has the store of `configure`, if any."""
         config, store = self._front.config, configuration().store
         return replace(config, store=store) if config.store is None and store is not None else config
 
@@ -109,7 +113,7 @@ class Flow(FrontDoor[None, Inputs, T], MapsRows[T], Generic[P, T]):
 
     @property
     def input_type(self) -> type:
-        """A TypedDict whose fields are the parameters of the function."""
+        """A TypedDict whose fields are the parameters of the function. Those with defaults may be missing."""
         return self._front.type_of_arguments
 
     def checked_inputs(self, inputs: Mapping[str, object]) -> Mapping[str, object]:
@@ -151,13 +155,15 @@ class Flow(FrontDoor[None, Inputs, T], MapsRows[T], Generic[P, T]):
         on_progress: OnProgress | None = None,
         **kwargs: Any,
     ) -> T:
-        """Run the flow with options of the run, which `execute` explains.
+        """Run the flow with options of the run, which `execute` explains, and return its output.
+
+        Exceptions that the body raises are raised as they are.
 
         Args:
             *args: As in a call.
-            run_id: The id of the run; a new one unless given.
-            store: Store that keeps the run on record, so that it can be resumed; by default that of `@flow`,
-                or else of `configure`.
+            run_id: The id of the run; by default a new one.
+            store: Store that keeps the run on record, so that it can be resumed; by default that of the
+                config, or that of `configure`. Without any store, the run is not kept.
             tracer: As in `execute`.
             tags: As in `execute`.
             tenant: As in `execute`.
@@ -173,8 +179,12 @@ class Flow(FrontDoor[None, Inputs, T], MapsRows[T], Generic[P, T]):
 
         Raises:
             FlowStopped: the flow waits for a person, or was paused or cancelled.
-            RunExists: the store has a run with this id.
-            CostBudgetExceeded: with `reserve`, a limit around the flow has less left than its quote.
+            TypeError: an argument is missing, unknown, or given twice.
+            ContractViolation: an argument, or the output, is not of its declared type.
+            RunExists: the store has a run with this id, and `on_existing` is `"fail"`; or it is `"return"`,
+                and the run has not finished.
+            BudgetExceeded: a budget of this flow, or around it, is used up; or, with `reserve`, a limit has
+                less left than the quote.
         """
         request: RunRequest[None] = RunRequest(
             self.signature.bind(args, kwargs),
@@ -189,7 +199,13 @@ class Flow(FrontDoor[None, Inputs, T], MapsRows[T], Generic[P, T]):
         return await self._begin(request, store, on_existing, WhenBusy(on_busy, busy_timeout))
 
     def run_sync(self, *args: Any, **options: Any) -> T:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """`run` for scripts and worker threads. On a running event loop it raises `RunningLoopError`."""
+        """Run the flow as `run` does, with its arguments, and wait for the output without `await`.
+
+        For scripts and worker threads.
+
+        Raises:
+            RunningLoopError: this thread has a running event loop: `await` the method `run` there.
+        """
         return run_blocking(
             lambda: self.run(*args, **options), called=f"{self.name}.run_sync", instead=f"{self.name}.run"
         )
@@ -200,8 +216,9 @@ class Flow(FrontDoor[None, Inputs, T], MapsRows[T], Generic[P, T]):
             result = await triage.run_result(text, run_id="ticket-42", store=store)
             print(result.output, result.cost_usd)
 
-        It takes the arguments and options of `run`. A run that waits, or that was paused or cancelled,
-        returns a result whose `status` says so. Exceptions that the body raises are raised as they are.
+        It takes the arguments and options of `run`, and returns a `PipelineResult`. A run that waits, or that
+        was paused or cancelled, returns a result whose `status` says so. Exceptions that the body raises are
+        raised as they are.
 
         Raises:
             RunExists: the store has a run with this id, and `on_existing` is `"fail"`, the default; or it is
@@ -236,11 +253,13 @@ class Flow(FrontDoor[None, Inputs, T], MapsRows[T], Generic[P, T]):
                 async for event in stream: ...
             print(stream.result)  # the output of the flow
 
-        Leaving the block early cancels the run; without `async with`, so does leaving the loop. Errors of the
-        run are raised at the end of the iteration. `execute_stream` takes the arguments as a mapping.
+        The run begins with the iteration. Leaving the block early cancels the run; without `async with`, so
+        does leaving the loop. Errors of the run are raised at the end of the iteration. `execute_stream`
+        takes the arguments as a mapping.
 
         Raises:
-            TypeError: an argument is missing, unknown, or given twice.
+            TypeError: an argument is missing, unknown, or given twice. It is raised at once.
+            ContractViolation: an argument is not of the type of its parameter. It is raised at once.
         """
         return self.execute_stream(
             self.signature.bind(args, kwargs),
@@ -299,11 +318,21 @@ class Flow(FrontDoor[None, Inputs, T], MapsRows[T], Generic[P, T]):
         return super()._waking(which, how)
 
     def replay(self, trace: RunTrace) -> Divergence | None:
-        """Repeat the decisions of a run of this flow, like `trace.replay(self)`. Nothing runs or is sent."""
+        """Repeat the decisions of a run of this flow on its recorded outcomes, like `trace.replay(self)`.
+
+        Return the first decision that differs; `None` if all are the same. Nothing runs or is sent. The body
+        does not run either, so its calls are not compared.
+
+        Raises:
+            ConfigurationError: the trace is not of a flow, pipeline or router.
+        """
         return self._front.replay(trace)
 
     def rows_target(self) -> RowTarget[T]:
-        """Return the target of `map` for this flow: each row has the arguments of a run."""
+        """Return the object through which `map` runs this flow: one run for each row. For the library.
+
+        A row has the arguments by name, or is the only one.
+        """
         parameters = inspect.signature(self.function).parameters
         return RunRows(
             door=self,
@@ -323,12 +352,15 @@ class Flow(FrontDoor[None, Inputs, T], MapsRows[T], Generic[P, T]):
         *,
         config: StepConfig | None = None,
     ) -> BaseStep[Any, T]:
-        """Return this flow as a step of a pipeline or graph.
+        """Return this flow as a step of a pipeline or graph, whose output is the output of the flow.
+
+        The flow is a nested run: its spending is part of the run around it, and of the budget of that run.
 
         Args:
             inputs: Function that makes the arguments, by name. By default, a parameter has the input of the
                 run with its name, or the output of the direct dependency whose step id is its name.
-            config: Settings of the step. It cannot have a `timeout`: set `total_timeout`.
+            config: Settings of the step; by default those of the pipeline. It cannot have a `timeout`: set
+                `total_timeout`.
 
         Raises:
             ConfigurationError: the config sets `timeout`.
@@ -337,20 +369,31 @@ class Flow(FrontDoor[None, Inputs, T], MapsRows[T], Generic[P, T]):
 
     @property
     def definition(self) -> dict[str, JsonValue]:
-        """The shape of the flow, as plain data."""
+        """The shape of the flow as JSON data, which is on record with its runs: its kind, name and only step.
+
+        It does not have the calls of the body, which are known only when the body runs.
+        """
         return self._front.definition
 
     async def run_inside(self, inputs: Mapping[str, Any], context: StepContext[Any]) -> T:
-        """Run the flow inside a step, and return its output. For `as_step`."""
+        """Run the flow inside a step, and return its output. For `as_step`.
+
+        Inputs that are not parameters of the function are left out. Exceptions of the body are raised as they
+        are.
+        """
         known = {name: value for name, value in inputs.items() if name in self.signature.parameters}
         return await self._begin(RunRequest(known))
 
     async def estimate(self, inputs: Mapping[str, Any] | None = None, deps: Any = None) -> Quote:
-        """Estimate the cost of a run: at most the budget of the flow, because the body may call anything."""
+        """Return the `Quote` of a run, in US dollars. Nothing runs or is sent.
+
+        The body may call anything, so its cost is unknown: the lower and expected amounts are 0. The upper
+        amount is the budget of the flow, or `None` without a budget in dollars.
+        """
         return await self._front.estimate(inputs, deps)
 
     def declared_output(self) -> Annotation | None:
-        """Return the annotated result type of the function."""
+        """Return the annotated result type of the function, by which the output is checked and stored."""
         return self.signature.returns.annotation
 
 
@@ -466,16 +509,23 @@ def flow(
 ) -> Flow[Any, Any] | _FlowDecorator:
     """Make an async function a flow: `@flow`, or `@flow(budget=Budget(usd="0.05"))`.
 
+    The flow is called and awaited like the function. Each call is a run with one budget, usage and trace
+    around all that the body calls. With a store, the run can be resumed: the body runs again, and calls on
+    record give back their outputs at no cost.
+
     Args:
         function: The function. Its parameters and its result have types, by which the run stores them.
-        budget: The most that a run may spend, with all its calls. The budget of `config` applies too.
+        budget: The most that a run may spend, with all its calls; by default no limit. The budget of `config`
+            applies too.
         config: Other settings of the runs: store, codec, time limits, sinks. `max_concurrency` is the most
             calls that the body of the flow makes at once: of functions, agents, flows and other runs. Calls
             inside of these do not count.
 
     Raises:
-        CompileError: the function is not async, or lacks types.
-        ConfigurationError: the config sets `on_error`, which is for steps.
+        CompileError: the function is not async, lacks types, or has a parameter with the name of an option of
+            `run`.
+        ConfigurationError: what is decorated is not a function, or the config is invalid or sets `on_error`,
+            which is for steps.
     """
     check_config(config)
     config = config or PipelineConfig()
