@@ -58,9 +58,11 @@ Condition: TypeAlias = (
 class Contract:
     """The checks at the boundary of a step: types and conditions of its inputs and its output.
 
-    A field that is not given keeps the step's own value. If a check fails in a run, the step fails with
-    `ContractViolation`. Before an attempt, `accepts` and `require` are checked; after it, `returns` and
-    `ensure`.
+    Before each attempt at the step, `accepts` checks the types of the values that the step reads, and
+    `require` has conditions on its `StepContext`. After the attempt, `returns` checks the type of the output,
+    and `ensure` has conditions on it. pydantic converts values to these types, unless `strict=True`. If a
+    check fails, the step fails with `ContractViolation`. A field that is not given keeps the step's own
+    value.
 
         Contract(
             accepts={"order": Order, "classify": Category},

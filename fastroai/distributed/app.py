@@ -344,17 +344,17 @@ class Distributed(Client):
         A process can have one open worker: a second one raises `ConfigurationError` when it begins.
 
         Args:
-            queues: The queues from which it takes runs.
+            queues: The queues from which it takes runs; by default only `default`.
             concurrency: The most runs that a worker executes at a time from one of these queues; by default
                 any number. For a queue of `register_queue`, its options hold instead.
             version: A name for the code of this worker; by default a hash of its definitions. Workers of one
                 version must have the same definitions.
-            every: Seconds between two looks for runs that died with their workers, or are due.
-            lease: Seconds without a sign of life after which the worker counts as dead. Other workers on its
-                machine notice its death at once.
-            graceful_timeout: Seconds for which steps that are running may finish at the end.
+            every: Seconds between two looks for runs that died with their workers, or are due; by default 1.
+            lease: Seconds without a sign of life after which the worker counts as dead; by default 30. Other
+                workers on its machine notice its death at once.
+            graceful_timeout: Seconds for which steps that are running may finish at the end; by default 20.
             max_deaths: The number of workers in a row that may die with a run before it finishes anything
-                more. Then the run is set aside, until somebody releases it.
+                more; by default 5. Then the run is set aside, until somebody releases it.
             on_event: Function that is called with all events of the runs, text included. It may be async.
 
         Raises:

@@ -277,10 +277,10 @@ class Client:
         await self.go_on_soon(run_id)
 
     async def why_nobody_has(self, found: FoundHeader) -> str:
-        """Return why no worker executes a run that is due, as a text for people.
+        """Return why no worker executes a run that is due or was set aside, as a text for people.
 
         `found` is what the store says of the run. The text is empty if a worker has the run or will soon, or
-        if the run is not due: it waits or has ended.
+        if the run waits or has ended.
         """
         await self._find_app()
         routing = found.header.routing

@@ -67,7 +67,8 @@ class Drawing:
         )
         Path("graph.svg").write_text(svg(drawing), encoding="utf-8")
 
-    Here a run wrote, was sent back by the judge, and wrote again.
+    Here a run wrote, was sent back by the judge, and wrote again. `starts` and `ends` are the ids of nodes
+    where a run begins and may end. `title` describes the drawing to people who cannot see it.
 
     Raises:
         ConfigurationError: Two nodes have the same id, or an edge, `starts` or `ends` name a node that is not

@@ -70,8 +70,8 @@ def attach_usage(error: BaseException, usage: Usage, records: Iterable[RequestRe
 def usage_of(error: BaseException) -> Usage | None:
     """Return the usage of a run when this exception left it, for FastroAI's errors and for any other.
 
-    It is the usage of the outermost run that the exception left. `None` if the exception, and those that it
-    was raised from, never left a run.
+    It is the usage of the outermost run that the exception left; an agent call outside of runs counts as a
+    run. `None` if the exception, and those that it was raised from or contains, never left a run.
 
         try:
             await pipeline.execute(inputs)
@@ -87,7 +87,8 @@ def usage_of(error: BaseException) -> Usage | None:
 def records_of(error: BaseException) -> tuple[RequestRecord, ...]:
     """Return every request that a run had made when this exception left it, for `UsageReport.of`.
 
-    The tuple is empty if neither the exception, nor one that it was raised from, has left a run.
+    An agent call outside of runs counts as a run. The tuple is empty if the exception, and those that it was
+    raised from or contains, never left a run.
 
     Raises:
         ConfigurationError: `error` is not an exception.
@@ -145,8 +146,9 @@ def error_chain(error: BaseException) -> Iterator[BaseException]:
 class FastroAIError(Exception):
     """Base of every error that FastroAI raises on purpose.
 
-    `usage` has what the run had spent, `trace` what had happened in it, `run_id` its id, and `step_outputs`
-    the outputs of the steps that had finished. `retryable` says whether trying again can help.
+    If it stopped a run, `usage` has what the run had spent, `trace` what had happened in it, `run_id` its id,
+    and `step_outputs` the outputs of the steps that had finished. Otherwise these are empty or `None`.
+    `retryable` says whether trying again can help.
 
     What to do: Read the message: it says what was wrong, where, and what to do.
     """

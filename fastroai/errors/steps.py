@@ -138,8 +138,9 @@ class RecordedError(FastroAIError):
 class ViolationDetail(TypedDict):
     """One reason why a value does not fit its contract, like an item of `errors()` of pydantic.
 
-    It is plain data, a dict: `type` is the kind of problem, `loc` the place in the value, and `msg` the text
-    for people. `input` is the invalid value as a short text, and is missing if there is none to show.
+    It is plain data, a dict. `type` is pydantic's name of the error, or for conditions `check_failed` or
+    `check_error`. `loc` is the place in the value, as names and indices, and `msg` is the text for people.
+    `input` is the invalid value as a short text; the key is missing if there is no value to show.
     """
 
     type: str

@@ -52,7 +52,7 @@ async def compare(
     tenant: str | None = None,
     progress: ShowProgress = "auto",
 ) -> Comparison:
-    """Run each variant on each case, evaluate the outputs, and return one table.
+    """Run each variant on each case, evaluate the outputs, and return one table, a `Comparison`.
 
         comparison = await compare({"small": small, "large": large}, cases, budget=Budget(usd=2))
         print(comparison)

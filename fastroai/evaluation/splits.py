@@ -42,13 +42,14 @@ async def compare_splits(
     run_id: str | None = None,
     codec: PayloadCodec | None = None,
 ) -> Comparison:
-    """Compare the variants of a router by their recorded runs. The task does not run again.
+    """Compare the variants of a router by their recorded runs, and return a `Comparison`.
 
         comparison = await compare_splits(support, [is_polite], store="runs.db")
 
-    The outputs are read from the store; only evaluators may spend money. A run belongs to the variant that
-    `route` chose, also if a fallback answered later. Runs of variants that the router no longer has are left
-    out. Each run is a case, which one variant has had, so variants are compared as independent samples.
+    No variant runs again: the outputs are read from the store, and only evaluators may spend money. A run
+    that failed is a case on which its variant failed. A run belongs to the variant that `route` chose, also
+    if a fallback answered later. Runs of variants that the router no longer has are left out. Each run is a
+    case, which one variant has had, so variants are compared as independent samples.
 
     Args:
         router: The router. Its runs that have finished or failed are read, newest first.

@@ -151,9 +151,9 @@ def compute(
     `async` may also be a condition without `await`: `if is_urgent(ticket):`. Then it runs at once, and a
     resumed flow computes it again.
 
-    A call raises `TypeError` or `ContractViolation` for arguments that do not fit, and `PreconditionFailed`
-    for `given`. It raises `ContractViolation` or `PostconditionFailed` for the output. Exceptions of the body
-    are raised as they are.
+    A call raises `TypeError` or `ContractViolation` at once if arguments do not fit. When it is awaited, it
+    raises `PreconditionFailed` if `given` does not hold, and `ContractViolation` or `PostconditionFailed` if
+    the output does not fit. Exceptions of the body are raised as they are.
 
     Args:
         function: The function.

@@ -148,8 +148,9 @@ class Metered(AbstractCapability[Any]):
 
             await pydantic_ai.direct.model_request(Metered().model("openai:gpt-5-mini"), messages)
 
-        If you give a name, the meter retries in a run or `budget_scope`, and the SDK outside, as often as
-        `request_retries` says.
+        In a run or `budget_scope`, the cost of its requests is reserved in budgets and charged. Outside, they
+        are only sent. If you give a name, the meter retries in a run or `budget_scope`, and the SDK outside,
+        as often as `request_retries` says.
 
         Raises:
             UnknownModelError: the name does not say which provider has the model.
