@@ -48,7 +48,12 @@ R = TypeVar("R")
 
 
 class InferFunction(Function[P, OutputT], Generic[P, OutputT]):
-    """A function that a model implements; made by `infer`."""
+    """A function that a model implements; made by `infer`.
+
+    Call it like an async function: `await classify("text")`. It is also a step for `steps=` and `nodes=`,
+    which takes its arguments from the inputs and outputs that have the names of its parameters. `map` calls
+    it for each row of a table, and `estimate` says what a call may cost.
+    """
 
     kind: ClassVar[Literal["infer", "compute"]] = "infer"
 
@@ -94,6 +99,8 @@ class InferFunction(Function[P, OutputT], Generic[P, OutputT]):
     def compile(self, *args: P.args, **kwargs: P.kwargs) -> CompiledPrompt:
         """Return the prompt of a call with these arguments, with a hash of its text, without making the call.
 
+        Nothing is sent, and the conditions in `given` are not checked. This method is not async.
+
         Raises:
             TypeError: an argument is missing, unknown, or given twice.
             ContractViolation: an argument is not of the type of its parameter.
@@ -101,7 +108,9 @@ class InferFunction(Function[P, OutputT], Generic[P, OutputT]):
         return self._compiled(self.signature.bind(args, kwargs))
 
     def refined(self, refinement: Refinement) -> InferFunction[P, OutputT]:
-        """Return this function with a refinement of its answers.
+        """Return a new function that asks again, with feedback, until an answer is good enough.
+
+        `@refine` calls this. `refinement` has its options, and this function stays as it is.
 
         Raises:
             CompileError: the function returns samples, so there is not one answer to refine, or it is refined
@@ -150,7 +159,17 @@ class InferFunction(Function[P, OutputT], Generic[P, OutputT]):
         return given
 
     async def quoted(self, context: StepContext[Any], find: FindArguments) -> Quote:
-        """Estimate a call: all samples and members, and at most all attempts and iterations."""
+        """Estimate the cost of a call in a step, without a request: the quote that `estimate` returns.
+
+        The async function `find` is called with the context and returns arguments; missing ones come from
+        inputs and outputs. If an argument needs the output of another step, or `find` calls a model, the
+        quote is for any prompt, and says why. All samples and members count, and in the highest amount all
+        attempts and iterations, too. A budget of the function limits the amounts.
+
+        Raises:
+            MissingInputError: no input or output has the name of a parameter without a default.
+            ConfigurationError: no model is known.
+        """
         prompt: list[str] | None = None
         unknown: str | None = None
         try:
@@ -201,7 +220,13 @@ class InferFunction(Function[P, OutputT], Generic[P, OutputT]):
         return self._askers[known_as]
 
     def check_batches(self) -> None:
-        """Check that the model of this function has a batch API. Raises `ConfigurationError`."""
+        """Check that the model of this function has a batch API, as `map(batch=True)` needs it.
+
+        Nothing is sent, and `None` is returned.
+
+        Raises:
+            ConfigurationError: the model has no batch API, or no model is known.
+        """
         asker = self._asker()
         asker.agent.check_batches(asker.model)
 
@@ -212,7 +237,12 @@ class InferFunction(Function[P, OutputT], Generic[P, OutputT]):
         return self._declaration.model
 
     def declares(self) -> Mapping[str, str]:
-        """Return hashes of what is declared for calls, by name."""
+        """Return hashes of what is declared for calls, by name.
+
+        The names are `intent`, `context`, `output`, `settings` and, if a model is known, `model`; with
+        `agent=`, also `instructions`. They are on record with each call, so that a resumed run notices a
+        changed declaration: see `on_changed`.
+        """
         model, declared = self._model(), self._declaration
         texts = {
             "intent": digest(declared.intent.strip()),
@@ -323,23 +353,27 @@ def infer(
         context: Further information for the model: a text, or a list of texts, a paragraph each.
         ensure: Conditions on the output: functions of the output, with a description if you like.
         given: Conditions on the arguments: functions whose parameters have the names of the arguments.
-        model: `provider:model`, or a model of PydanticAI; by default, the one of `configure`.
+        model: `provider:model`, or a model of PydanticAI; by default, the one of `configure`. Without any,
+            a call raises `ConfigurationError`.
         temperature: A setting of the model. Not sent unless given.
         budget: Budget of a whole call, with its attempts and members. Siblings share the budgets around it.
         retries: Extra attempts if an answer is not of the type, or `ensure` does not hold; 3 unless given.
             Transport failures are retried separately.
         cache: Where answers are kept: `"none"`, the default; `"session"`, inside of flows, as long as the
-            outermost flow runs; or `"global"`, in the store of `configure`. A kept answer costs nothing, and
-            must pass `ensure`.
+            outermost flow runs; or `"global"`, in the store of `configure`, or in the memory of the process
+            if it names none. A kept answer costs nothing, and must pass `ensure`.
         stable: With False, the result is a `Probabilistic`: one sample, or `sample_n` in test mode.
-        quorum: Number of members that answer side by side, under one budget.
+        quorum: Number of members that answer side by side, under one budget. It needs `agree_on` or
+            `threshold`. The result is an output of the members that agree.
         agree_on: The field of the output on which members must agree; without it, the whole output.
         threshold: Number of members that must agree; more than half unless given.
         agent: An agent to ask, with its instructions and tools, instead of one that is made for the function.
+            It excludes `model`, `temperature` and `tools`.
         tools: Tools for the model, as for an agent.
 
     Raises:
-        CompileError: the decorated function cannot work. Every problem is named.
+        CompileError: the decorated function cannot work, an option is invalid, or `infer` is used without
+            options. Every problem is named.
     """
     if _bare is not None:
         raise without_options("infer", _bare, 'intent="what the function does"')

@@ -229,10 +229,12 @@ class KeptCall:
 def call_records(*, after: int = 0) -> tuple[KeptCall, ...]:
     """Return the last 10,000 calls of typed functions in this process, in the order of their ends.
 
-    Outputs that a resumed run takes from its record do not count as calls.
+    Each is a `KeptCall`: its number, its labels, and its `CallRecord`. Calls that failed or were cancelled
+    are included, also those outside of flows. Outputs that a resumed run takes from its record do not count
+    as calls.
 
     Args:
-        after: Return only calls with a higher index: those that have ended since you looked last.
+        after: Return only calls with a higher `index`: pass the index of the last call that you have seen.
     """
     drafts = [draft for draft, _, _ in tuple(_records) if draft.index > after]
     return tuple([KeptCall(draft.index, draft.row, *draft.labels, draft.record) for draft in drafts])

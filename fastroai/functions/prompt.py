@@ -31,7 +31,11 @@ NOTHING: Final[Mapping[str, JsonValue]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class CompiledPrompt:
-    """The prompt of one call of a function, before it is sent."""
+    """The prompt of one call of a function, before it is sent: one user message of one or two texts.
+
+    `instructions` is the first text. `data` is the second, with the values of opaque inputs, which the model
+    must not take for instructions; it is `None` if there are none.
+    """
 
     instructions: str
     """The intent, the context, inputs that are not opaque, problems of the last answer, where the data is."""
@@ -42,7 +46,7 @@ class CompiledPrompt:
 
     @property
     def content(self) -> list[str]:
-        """The parts of the user message."""
+        """The parts of the user message, as a list: `instructions`, then `data` if there is any."""
         return [self.instructions] if self.data is None else [self.instructions, self.data]
 
 

@@ -47,14 +47,16 @@ def refine(
             raise NotImplementedError
 
     Each iteration is an answer as from `infer`, with its attempts, members and cache. The model gets its last
-    answer as data, with the feedback on that answer. All iterations are one call, under one budget. If no
-    answer is good enough, the call raises `ConvergenceFailure`, whose `history` has all of them.
+    answer as data, with the feedback on that answer. All iterations are one call, under one budget. The call
+    returns the first output that is good enough. If there is none, it raises `ConvergenceFailure`, whose
+    `history` has all of them. If an iteration fails, as with `ParseFailure`, the call raises that error.
 
     Args:
-        until: Conditions under which an output is good enough: functions of the output.
-        feedback: Makes the feedback on an output that is not good enough; by default, the feedback says why
-            `until` does not hold.
-        max_iterations: Most answers, with the first one; 5 unless given.
+        until: The condition under which an output is good enough, or a list of conditions, which must all
+            hold: functions of the output, as for `ensure`.
+        feedback: A function of an output that is not good enough, which returns a text for the model; by
+            default, the feedback says why `until` does not hold. It must not be async.
+        max_iterations: Maximum number of answers, with the first one; 5 unless given.
 
     Raises:
         CompileError: the decorated object is not a function with `@infer`, or has `stable=False`; or an

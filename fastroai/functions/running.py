@@ -24,13 +24,14 @@ def run(awaitable: Awaitable[T]) -> T:
 
         print(run(triage("The invoice is wrong")))
 
-    Tasks that are left over are cancelled. A task that does not end within 5 seconds is logged and left
-    behind, so that the program continues.
+    An exception of the coroutine is raised as it is. Tasks that are left over at its end are cancelled. A
+    task that does not end within 5 seconds is logged and left behind, so that the program continues. This
+    does not wait for worker threads that are still busy.
 
     Raises:
         ConfigurationError: the argument cannot be awaited, such as the function itself.
         RunningLoopError: this thread already runs an event loop, as in a notebook: use `await` there. On the
-            loop of trio, the error names the way that works.
+            loop of trio, the error names the way that works. The coroutine is closed, and nothing runs.
     """
     if not isinstance(awaitable, Awaitable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError("run", awaitable, "a call, such as run(triage(text))")

@@ -10,9 +10,14 @@ from fastroai.errors.texts import listed
 
 @dataclass(frozen=True, slots=True)
 class GraphProblem:
-    """One thing that keeps a graph from running. As text: the message, after its line if loaded from YAML."""
+    """One problem that keeps a graph from running; `GraphValidationError.problems` has all of them.
+
+    Its text, `str(problem)`, is the message. If the graph was loaded from YAML, the line and column come
+    first; otherwise `line` and `column` are `None`.
+    """
 
     message: str
+    """What is wrong, for people."""
     about: tuple[str | int, ...] = ()
     """The place of the problem in the graph's arguments, as keys and indices: `("edges", 3, "condition")`."""
     line: int | None = None

@@ -77,7 +77,11 @@ def _edge_facts() -> TypeAdapter[tuple[EdgeFacts, ...]]:
 
 @dataclass(slots=True)
 class EdgesResolved(DecidedAfter):
-    """A graph decided which edges it takes after a visit to a node."""
+    """The event that a graph has decided which edges it takes after a visit to a node.
+
+    `edges` has every edge that leaves the node, taken or not: its `target`, its `when`, whether it was
+    `taken`, and `why`. `after` says how the visit ended: `"succeeded"`, `"skipped"` or `"failed"`.
+    """
 
     kind: ClassVar[str] = "edges_resolved"
     noun: ClassVar = "end"
@@ -121,7 +125,10 @@ class EdgesResolved(DecidedAfter):
 
 @dataclass(slots=True, kw_only=True)
 class BranchTimedOut(Notes, PlanFact):
-    """A branch of a graph took longer than `branch_timeout`, and so has failed."""
+    """The event that a branch of a graph took longer than `branch_timeout`, and so has failed.
+
+    `branch` names the branch, `failure` describes the error, and `error` is the exception.
+    """
 
     kind: ClassVar[str] = "branch_timed_out"
     says: ClassVar = "branch {0.branch!r} {0.failure.sentence}"
@@ -132,13 +139,19 @@ class BranchTimedOut(Notes, PlanFact):
 
     @property
     def error(self) -> BaseException:
-        """The exception of the time limit; for a fact from a log, a `RecordedError` with its message."""
+        """The exception of the time limit, a `TimeLimitExceeded`.
+
+        If the event was read from a store, it is a `RecordedError` with the type and the message.
+        """
         return self.failure.as_error() if self.raised is None else self.raised
 
 
 @dataclass(slots=True, kw_only=True)
 class ValueWritten(PlacedFact, Notes, PlanFact):
-    """A node of a graph wrote a value into memory while it was running."""
+    """The event that a node wrote a value into the graph's memory with `ctx.write`, while it was running.
+
+    `key` is the key in memory, and `value` the value; in an event from a store, its JSON.
+    """
 
     kind: ClassVar[str] = "value_written"
     says: ClassVar = None
@@ -152,7 +165,10 @@ class ValueWritten(PlacedFact, Notes, PlanFact):
 
 @dataclass(slots=True, kw_only=True)
 class MessagesAdded(PlacedFact, Notes, PlanFact):
-    """An attempt at a node added messages to the conversation of a graph."""
+    """The event that a visit to a node added the messages of its agent calls to the conversation of a graph.
+
+    `place` names the attempt at the node that did so.
+    """
 
     kind: ClassVar[str] = "messages_added"
     says: ClassVar = None

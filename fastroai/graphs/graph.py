@@ -102,6 +102,9 @@ class Graph(
         result = await graph.run({"ticket": "..."}, deps=deps)
         result.status, result.output, result.path
 
+    The inputs of a run and the values that nodes write are the memory of the run, which nodes and conditions
+    read. If a node fails, `run` does not raise: the result says how the run ended.
+
     Write `Graph[Deps, Ticket, str](...)` to tell the editor the types of `deps`, of the inputs and of the
     output. The type of the inputs is a TypedDict or any other mapping, such as `dict[str, str]`.
     """
@@ -255,7 +258,7 @@ class Graph(
 
     @property
     def terminals(self) -> tuple[str, ...]:
-        """Ids of the last nodes."""
+        """Ids of the last nodes, in the order of their declaration. The output of one is that of the run."""
         return self._plan.terminals
 
     @cached_property
@@ -276,7 +279,10 @@ class Graph(
         return declared[0] if all(one == declared[0] for one in declared) else None
 
     def rows_target(self) -> RowTarget[OutputT]:
-        """Return the target of `map` for this graph: each row has the inputs of a run."""
+        """Return the object with which `map` runs this graph for each row. Call `map` instead.
+
+        A row has the inputs of a run, and gets the output of that run.
+        """
         return RunRows(
             door=self,
             kind=self.kind,
@@ -288,11 +294,17 @@ class Graph(
         )
 
     def to_mermaid(self, result: GraphResult[Any] | None = None) -> str:
-        """Return the graph as Mermaid text. With a result, the path of its run is marked."""
+        """Return the graph as the text of a Mermaid state diagram.
+
+        With a result, the diagram is of the run that gave it, and marks the path that the run took.
+        """
         return mermaid(self._drawing(result))
 
     def to_svg(self, result: GraphResult[Any] | None = None) -> str:
-        """Return the graph as an SVG image. With a result, the path of its run is marked."""
+        """Return the graph as an SVG image, as text.
+
+        With a result, the image is of the run that gave it, and marks the path that the run took.
+        """
         return svg(self._drawing(result))
 
     def _drawing(self, result: GraphResult[Any] | None) -> Drawing:
@@ -301,13 +313,15 @@ class Graph(
         return draw_shape(self.definition) if result is None else result.trace.drawing()
 
     def to_yaml(self) -> str:
-        """Return the graph as YAML, which `from_yaml` reads.
+        """Return the graph as YAML text, which `from_yaml` reads.
 
         Left out, and to be given to `from_yaml` again, are the steps, the types of answers, `decider`,
-        `config`, `accepts` and `version`.
+        `config`, `accepts` and `version`. Each node names its step by the id of the node.
 
         Raises:
-            ConfigurationError: YAML cannot express another setting, such as a spend limit as `budget`.
+            ConfigurationError: YAML cannot express a setting: a `budget` that is a spend limit or has more
+                than `usd`, `tokens`, `requests` and `ms`; a `conversation` with more options than its mode;
+                or a function among the `reducers`.
             MissingExtraError: PyYAML is not installed.
         """
         from fastroai.graphs.text.yaml_writing import dump_graph_yaml  # as slow to load as `yaml`
@@ -353,12 +367,16 @@ class Graph(
     ) -> Graph[DepsT, InputT, Any]:
         """Make a graph from a YAML document. `nodes` has the steps that the document names.
 
-        `source` is the text, or the `Path` of a file. The other arguments are settings that a document cannot
-        express.
+        `source` is the text, or the `Path` of a file; a string is never read as a path. A node of the
+        document names its step with `step`; by default, the name is the id of the node. A value of `nodes`
+        can be a `Node`: settings in the document replace its settings. The other arguments are settings that
+        a document cannot express.
 
         Raises:
             GraphValidationError: the document is not YAML, or its graph cannot run. The error has the lines
                 and columns of the problems.
+            ConfigurationError: `source` or another argument is invalid.
+            OSError: the file cannot be read.
             MissingExtraError: PyYAML is not installed.
         """
         from fastroai.graphs.text.yaml import load_graph_yaml  # builds schemas, which takes half a second
@@ -382,9 +400,10 @@ class Graph(
     ) -> GraphResult[OutputT]:
         """Continue a run that was interrupted, has failed, was cancelled, or is paused.
 
-        What has finished is not run again, branches included, and responses and tool results that are on
-        record are not paid for again. Budgets, usage, retries and conversations continue from where they
-        were.
+        Nodes that have finished do not run again, branches included, and responses and tool results that are
+        on record are not paid for again. Budgets, usage, retries and conversations continue from where they
+        were. A run that has finished is only read, and its result is returned. As with `run`, a failure of a
+        node does not raise: the result says how the run ended.
 
         Args:
             run_id: Id of the run.
@@ -399,17 +418,20 @@ class Graph(
             tracer: As in `run`.
             context: As in `run`; it is not stored.
             force: Continue although the graph has changed, and take the run from the process that has it,
-                whatever its lease says; as in `Pipeline.resume`.
-            on_changed: What to do if what is declared for a call on record has changed: `"ask"`, `"keep"` or
-                `"fail"`; as in `Pipeline.resume`.
-            on_busy: What to do if a process has the run: `"reject"`, `"enqueue"` or `"interrupt"`; as in
-                `Pipeline.resume`.
-            busy_timeout: Seconds for which `on_busy` waits.
-            reserve: As in `Pipeline.resume`.
-            budget: As in `Pipeline.resume`.
-            on_event: As in `Pipeline.resume`.
-            progress: As in `Pipeline.resume`.
-            on_progress: As in `Pipeline.resume`.
+                even if that process still works on it. Use it only if you know that the other process hangs.
+            on_changed: What to do if the instructions, the model or the like of a call on record have
+                changed: `"ask"` asks the model again, `"keep"` uses the answer on record, and `"fail"` raises
+                `CallChangedError`. By default, what the config says, which is `"ask"` unless it is set.
+            on_busy: What to do if a process has the run: `"reject"`, the default, raises `RunInProgress`;
+                `"enqueue"` waits until the run has ended or paused; `"interrupt"` cancels it there first.
+            busy_timeout: Seconds for which `on_busy` waits, by default 60.
+            reserve: `"quote"` continues only if every limit can pay for the estimate of the run, less the
+                cost so far, as in `run`.
+            budget: Limits on the spending of the run, in place of those that `run` was given; by default, the
+                run keeps these. Earlier spending counts.
+            on_event: Function that is called with the events of the rest of the run.
+            progress: Whether to show how far the run is, as in `run`.
+            on_progress: Function that is called with a `Progress`, as in `run`.
 
         Raises:
             ConfigurationError: `input` was given although no question waits, was not given although one
@@ -441,16 +463,22 @@ class Graph(
         deps: DepsT = None,  # type: ignore[assignment]
         **options: Unpack[ResumeOptions],
     ) -> GraphStream[OutputT]:
-        """`resume` as a stream: iterate the events of the rest of the run.
+        """Resume a run, as `resume` does, and return a stream: iterate the events of the rest of the run.
 
-        Events of work that had finished are not repeated: `follow` has the facts of the whole run.
+        After the iteration, `stream.result` has the `GraphResult`. The arguments are those of `resume`, and
+        its errors are raised at the iteration. Events of work that had finished are not repeated: `follow`
+        has the facts of the whole run.
         """
         return GraphStream(self._resumption(run_id, deps, self._answered(input, node, options), **options))
 
     async def questions(self, run_id: str, *, store: RunStoreLike | None = None) -> tuple[Question, ...]:
-        """Return the questions that a paused run asks people, who can answer in any process.
+        """Return the open questions of a paused run to people, in the order in which they were asked.
+
+        These are the questions of pause nodes and of `ctx.ask`. People can answer in any process. The tuple
+        is empty if the run does not wait for an answer. `store` is by default that of the config.
 
         Raises:
+            ConfigurationError: there is no store.
             RunNotFound: the store has no such run.
             RunCorrupt: its record cannot be read.
         """
@@ -461,7 +489,9 @@ class Graph(
     def replay(self, trace: RunTrace) -> Divergence | None:
         """Repeat the decisions of a run on its recorded outcomes, and return the first difference, if any.
 
-        No node runs and nothing is sent; the recorded ends of nested pipelines and graphs are used.
+        `None` means that this graph would have decided in the same way. A `Divergence` has the position in
+        the log, and both decisions. No node runs and nothing is sent; the recorded ends of nested pipelines
+        and graphs are used.
         Conditions read outputs, so read the trace of a run with a codec with that codec: without it, they
         read encoded outputs, and the replay finds a difference where there is none.
 
@@ -483,18 +513,23 @@ class Graph(
         """Return this graph as a step of a pipeline or of another graph. The step has the graph's output.
 
         Args:
-            inputs: Makes this graph's inputs; by default they are those of the run around it, and the outputs
-                of the step's direct dependencies under their ids.
+            inputs: A function of the `StepContext` that returns this graph's inputs. By default, they are
+                those of the run around it, and the outputs of the step's direct dependencies under their ids,
+                which replace inputs of the same name.
             config: Settings of the step. Set `total_timeout` to limit its time: `timeout` raises
                 `ConfigurationError`.
 
+        The spending of the graph is part of the step's. If the graph does not finish, the step fails.
         Questions of the graph's pause nodes belong to the run around it. That run takes their answers with
         `resume(answers=...)` or from the inbox, as for `ctx.ask`.
         """
         return NestedStep(self, inputs, config or StepConfig())  # pyright: ignore[reportArgumentType]
 
     async def run_inside(self, inputs: Mapping[str, Any], context: StepContext[Any]) -> OutputT:
-        """Run the graph inside a step, and return its output.
+        """Run the graph inside a step, and return its output. The step of `as_step` calls this.
+
+        `context` is that of the step: the graph gets its `deps` and shared objects, and its spending is part
+        of the step's. Unlike `run`, this raises if the graph does not finish.
 
         Raises:
             StepExecutionError: a node failed.
@@ -508,7 +543,11 @@ class Graph(
         raise result.error or GraphStopped(self.name, result.status, result.reason)
 
     async def estimate(self, inputs: Mapping[str, Any] | None = None, deps: Any = None) -> Quote:
-        """Return the budget as the quote of a run: how often each node runs is not known in advance."""
+        """Return a quote of a run, without a request: at least $0, and at most the budget of the graph.
+
+        How often each node runs is not known in advance, so `inputs` and `deps` make no difference. Without a
+        budget in US dollars, the quote has no upper limit: `upper_usd` is `None`.
+        """
         quote = Quote.unknown("a graph, whose nodes run as often as its edges say; give it a budget")
         return quote.within(*(self._limits or NO_LIMITS).budgets)
 

@@ -29,7 +29,11 @@ OutputT = TypeVar("OutputT", default=Any, covariant=True)
 
 
 class GraphUsage(RunUsage):
-    """The usage of a whole run, of each of its nodes, and of each visit to a node."""
+    """The cost, tokens and requests of a run of a graph: of the whole, of each node, and of each visit.
+
+    Its sums, such as `cost_usd`, are those of the whole run, with what it spent in earlier processes.
+    `by_node` has a `StepUsage` for each node, and `by_visit` one for each visit.
+    """
 
     def __init__(self, scope: Scope, units: BegunUnits, decisions: Mapping[str, str]) -> None:
         """Take the scope of a run that has ended, its visits, and the decisions after them.
@@ -58,7 +62,10 @@ class GraphUsage(RunUsage):
         return max((begun.finished_ms for _, begun in self._units.items() if begun.is_over), default=0.0)
 
     def model_dump(self) -> dict[str, object]:
-        """Return the totals, and those of each node, as objects. `result.model_dump()` makes JSON of them."""
+        """Return a dict of `total`, `cost_complete`, `by_model`, `by_variant` and `nodes`, the usage by node.
+
+        The values are objects, such as a `Usage`; `result.model_dump()` has them as values of JSON.
+        """
         return {**super().model_dump(), "nodes": self.by_node}
 
     @cached_property
@@ -97,10 +104,16 @@ class GraphUsage(RunUsage):
 )
 @dataclass(frozen=True, kw_only=True)
 class GraphResult(RunResult, Generic[OutputT]):
-    """The result of a run of a graph, however it ended."""
+    """The result of a run of a graph, however it ended: a failed or paused run has a result, too.
+
+    `status` says how it ended, and `reason` why. `output` is the output of a terminal if the run has
+    finished, otherwise `None`. `error` is the exception of a run that failed.
+    """
 
     run_id: str
     status: Ending
+    """`"finished"`: a terminal was reached. `"paused"`: the run waits for a person, a message or a time, or a
+    pause was asked for. `"failed"`, `"cancelled"` or `"budget_exceeded"`."""
     quality: GraphQuality
     """`clean`: every node succeeded, perhaps after retries. `degraded`: some node failed, or a branch took
     too long, or an answer that was used broke off before its end. `failed`: no terminal was reached."""
@@ -137,7 +150,7 @@ class GraphResult(RunResult, Generic[OutputT]):
 
     @property
     def ok(self) -> bool:
-        """Whether a terminal was reached."""
+        """True if the run has finished: a terminal was reached. Nodes may have failed: see `quality`."""
         return self.status == "finished"
 
 

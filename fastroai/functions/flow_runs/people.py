@@ -57,7 +57,11 @@ _RAISE: Final = "raise"
 
 @dataclass(frozen=True, slots=True)
 class HumanReviewContext:
-    """A question for a person, with the information that they need for the decision."""
+    """A question for a person, with the information that they need for the decision; for `await_human`.
+
+    `trigger` is the reason why a person is asked. `artifacts` are objects for the person to look at, by name:
+    plain JSON, or values that pydantic can convert to it.
+    """
 
     question: str
     trigger: str = ""
@@ -66,7 +70,10 @@ class HumanReviewContext:
     """Objects for the person to look at, by name: plain JSON, or values that pydantic can convert to it."""
 
     def as_question(self) -> JsonValue:
-        """Return the question as the inbox shows it: a text, or an object if there is more than the text.
+        """Return the question as the inbox shows it, as JSON.
+
+        Without a `trigger` and `artifacts`, this is the text of the question. Otherwise, it is a dict with
+        the keys `question`, `trigger` and `artifacts`, and each artifact is converted to JSON.
 
         Raises:
             ValueNotStorable: pydantic cannot convert an artifact to JSON.
@@ -79,17 +86,22 @@ class HumanReviewContext:
 
 @dataclass(frozen=True, slots=True)
 class HumanDecision(Generic[T]):
-    """The decision of a person."""
+    """The decision of a person, which `await_human` returns.
+
+    If nobody answered in time, `value` is the `on_timeout` of `await_human`, `reviewer` and `rationale` are
+    empty, and `decided_at` is the deadline.
+    """
 
     value: T
+    """The decision, as a value of the `decision_type`."""
     reviewer: str
-    """The person, if that is known; empty if nobody answered in time."""
+    """The person who decided; empty if the answer came without a name, or nobody answered in time."""
     rationale: str
-    """The reason, if one was given."""
+    """The reason for the decision; empty if none was given."""
     decided_at: datetime
     """The time of the decision, in UTC; if nobody answered, the time until which an answer was taken."""
     review_id: str
-    """The id of the question, as the inbox has it."""
+    """The id of the question, as the inbox has it; empty if a test has prepared the answer."""
 
 
 def _as_json(name: str, value: object) -> JsonValue:
@@ -131,7 +143,9 @@ async def await_human(
     on_timeout: object = _RAISE,
     to: str = "",
 ) -> HumanDecision[Any]:
-    """Ask a person, and return the decision. It is `ctx.ask` for flows and functions.
+    """Ask a person, wait for the decision, and return it as a `HumanDecision`: the value, by whom, and why.
+
+    It is `ctx.ask` for flows and functions.
 
         decision = await await_human(
             HumanReviewContext("Refund $80?", trigger="above $50", artifacts={"ticket": ticket}),
@@ -147,20 +161,24 @@ async def await_human(
     Where no store keeps a run, this waits in the process. If `configure(store=...)` names a store, the
     question is in its inbox. If the process ends, the question stays there, and nobody waits for the answer:
     ask in a flow that a store keeps if the work has to continue. Without a store, a script asks at its
-    terminal. If there is none, `Inbox()` has the question, and code of this process answers it there.
+    terminal. If there is none, `Inbox()` has the question, and code of this process answers it there. A
+    warning is issued if nobody is told of the question: no store, no terminal and no `review_sink` of
+    `configure`.
 
     Args:
         context: The question, and the information that a person needs for it.
-        decision_type: The type of the decision.
+        decision_type: The type of the decision, which must have a JSON Schema.
         options: The only decisions that can be made; by default, any of that type.
-        timeout: Seconds, from when the question is first asked, after which no answer is taken.
-        on_timeout: The value of the decision after that time. The text `"raise"` always means that
-            `HumanTimeoutError` is raised.
-        to: The people to ask: a label for inboxes.
+        timeout: Seconds, from when the question is first asked, after which no answer is taken; by default,
+            there is no limit.
+        on_timeout: The value of the decision after that time; it needs `timeout`. The text `"raise"`, the
+            default, always means that `HumanTimeoutError` is raised.
+        to: The people to ask: a label that inboxes show.
 
     Raises:
         HumanTimeoutError: nobody answered in time.
-        ConfigurationError: an option is invalid, such as one of `options` that is not of the decision type.
+        ConfigurationError: an option is invalid, such as one of `options` that is not of the decision type,
+            or `on_timeout` without `timeout`.
         ValueNotStorable: the question, or one of `options`, cannot be stored.
     """
     if not isinstance(context, HumanReviewContext):

@@ -75,15 +75,18 @@ async def debate(
 
         verdict = await debate([advise, object_to], "Shall we merge?", rounds=3, synthesize=decide)
 
-    The debate ends after `rounds` rounds, or once it has converged: the last two arguments of every agent
-    agree, in the fields that `agree_on` names, or as a whole. So it cannot converge after one round.
+    The debate ends after `rounds` rounds, 2 by default, or once it has converged: the last two arguments of
+    every agent are equal, in the fields that `agree_on` names, or as a whole. So it cannot converge after one
+    round.
 
-    `synthesize(topic, arguments, converged)` gets the arguments of all rounds, and may be async. Without it,
-    these arguments are the result. An agent that fails ends the debate, as with `parallel`.
+    Without `synthesize`, the result is a tuple of rounds, each of which is a tuple of arguments in the order
+    of the agents. With `synthesize(topic, arguments, converged)`, which gets these rounds and may be async,
+    the result is what it returns. If an agent fails, the others are cancelled, and its error is raised.
 
     Raises:
-        ConfigurationError: there are no agents, or no rounds; or an argument lacks a field that `agree_on`
-            names.
+        ConfigurationError: there are no agents, one of them is not a function that takes two arguments,
+            `rounds` is less than 1, `synthesize` is not a function, or an argument lacks a field that
+            `agree_on` names.
     """
     if not isinstance(agents, Sequence) or not agents:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError("agents", agents, "a list of at least one function")

@@ -17,7 +17,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Success(Generic[T]):
-    """The outcome of a coroutine of `parallel(..., require=0)` that returned."""
+    """The outcome of a coroutine of `parallel(..., require=0)` that returned: its result is `value`.
+
+    `ok` is always True, and `error` is always `None`.
+    """
 
     value: T
     """The result of the coroutine."""
@@ -27,7 +30,10 @@ class Success(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The outcome of a coroutine of `parallel(..., require=0)` that raised."""
+    """The outcome of a coroutine of `parallel(..., require=0)` that raised: its exception is `error`.
+
+    `ok` is always False, and `value` is always `None`.
+    """
 
     error: Exception
     """The exception of the coroutine."""

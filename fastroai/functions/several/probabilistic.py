@@ -27,7 +27,8 @@ DEFAULT_STABILITY: Final = 0.9
 class Probabilistic(Generic[T_co]):
     """The samples of one call of a function with `stable=False`.
 
-    There is one sample; with `configure(test_mode=True, sample_n=...)`, there are `sample_n`.
+    `samples` is a tuple of outputs, in the order in which they were asked for. There is one sample; with
+    `configure(test_mode=True, sample_n=...)`, there are `sample_n`, by default 5.
     """
 
     samples: tuple[T_co, ...]
@@ -35,7 +36,10 @@ class Probabilistic(Generic[T_co]):
 
     @property
     def usage(self) -> Usage:
-        """Usage of the call that returned the samples; zero if they are from a store, or made by hand."""
+        """Requests, tokens and cost of the call that returned the samples, all samples together.
+
+        All sums are zero if the samples are from a store, as in a resumed run, or made by hand.
+        """
         known: Usage | None = self.__dict__.get(_USAGE)
         return Usage() if known is None else known
 
@@ -44,30 +48,36 @@ class Probabilistic(Generic[T_co]):
         return self.samples[_largest(self.samples, ())[0]]
 
     def sample(self, source: random.Random | None = None) -> T_co:
-        """Return one of the samples at random. A seeded `source` makes the choice repeatable."""
+        """Return one of the samples at random. Nothing is asked again.
+
+        A seeded `source` makes the choice repeatable; by default, the module `random` chooses.
+        """
         return (source or random).choice(self.samples)
 
     def agreement(self, on: Fields = ()) -> float:
         """Return the share of the samples in the largest group of them that agree, from 0 to 1.
 
-        `on` names the fields that must be equal; without any, the whole outputs must be.
+        `on` names the field, or the list of fields, that must be equal for samples to agree; a dot leads into
+        a field, as in `"address.city"`. By default, the whole outputs must be equal.
 
         Raises:
-            ConfigurationError: a sample does not have such a field.
+            ConfigurationError: a sample does not have one of the fields.
         """
         return len(_largest(self.samples, fields_of(on))) / len(self.samples)
 
     def assert_stable(self, threshold: float = DEFAULT_STABILITY, on: Fields = ()) -> T_co:
         """Return the earliest sample of the largest group that agrees, or raise if the group is too small.
 
-        For tests. `threshold` is the share of the samples that has to agree, from 0 to 1.
+        For tests. `threshold` is the share of the samples that has to agree, from 0 to 1; by default 0.9.
 
-        `on` names the fields that must be equal; without any, the whole outputs must be.
+        `on` names the field, or the list of fields, that must be equal; by default, the whole outputs must
+        be.
 
         Raises:
             StabilityAssertionError: too few samples agree. It is an `AssertionError`, and its `usage` is that
                 of the samples.
-            ConfigurationError: the threshold is not a share, or a sample does not have such a field.
+            ConfigurationError: the threshold is not a number from 0 to 1, or a sample lacks one of the
+                fields.
         """
         if not isinstance(threshold, int | float) or not 0 <= threshold <= 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError("threshold", threshold, "a share of the samples, from 0 to 1")

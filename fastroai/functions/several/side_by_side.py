@@ -298,9 +298,11 @@ def parallel(
     failure cancels the others and is raised as it is; failures that come meanwhile are notes of it. With a
     number, exactly that many results are returned, in the order in which they came; `"any"` is 1. With 0,
     each coroutine gives a `Success` or a `Failure`, in the order of the coroutines, and all run to their end.
-    Coroutines that are no longer needed are cancelled, and have ended when this returns.
+    Coroutines that are no longer needed are cancelled, and have ended when this returns. If one waits for a
+    person in a run that a store keeps, the others run to their end before the run pauses.
 
-    `concurrency` is the most coroutines that run at once; the others wait for their turn, in order.
+    `concurrency` is the maximum number of coroutines that run at once, by default all; the others wait for
+    their turn, in order.
 
     If the run is stopped or cancelled, or a budget around the calls is used up, all of them end. With
     `require=0`, a used-up budget does not raise: the results that were paid for are returned, and each of the
@@ -365,7 +367,8 @@ def race(*coroutines: Call[Any]) -> Pending[Any]:
 
         answer = await race(ask_openai(question), ask_anthropic(question))
 
-    The others are cancelled, and have ended when this returns. A failure does not end the race, unless the
+    The result is that of the coroutine itself, not a tuple. The others are cancelled, and have ended when
+    this returns; what they have spent by then still counts. A failure does not end the race, unless the
     run is stopped or a budget around the calls is used up: then all of them end, and that error is raised.
 
     Raises:

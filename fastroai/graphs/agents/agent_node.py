@@ -39,8 +39,9 @@ PROMPT_LENGTH: Final = 100_000
 class AgentNode(AgentStep[DepsT, OutputT]):
     """A step that calls an agent until a judge accepts its output, at most `max_iterations` times.
 
-    After the last call, it fails with `JudgeNotSatisfied`; if the judge escalates, it fails at once, with
-    `JudgeEscalated`. Without a judge, it calls the agent once.
+    The output that the judge accepts is the output of the step. After the last call, the step fails with
+    `JudgeNotSatisfied`; if the judge escalates, it fails at once, with `JudgeEscalated`. Without a judge, it
+    calls the agent once.
 
         AgentNode(writer, "Write a summary.", judge="len(output) <= 280")
         AgentNode(writer, lambda ctx: ctx.get_input("task"), judge=FastroAgent(model, output_type=Verdict))
@@ -68,11 +69,11 @@ class AgentNode(AgentStep[DepsT, OutputT]):
         Args:
             agent: Does the work.
             prompt: The prompt, or a function of the `StepContext` that gives it. Without one, the prompt
-                has the values that the node reads: a single text as it is, else a line for each key.
+                has the values that the node reads: a single text as it is, otherwise a line for each key.
             judge: A function `(context, output) -> Verdict`, sync or async; an agent whose output type is
                 `Verdict`; or an expression that has to hold, over the output's fields, the output itself as
                 `output`, and the inputs.
-            max_iterations: Maximum number of calls of the agent. It needs a judge.
+            max_iterations: Maximum number of calls of the agent, by default 3. It needs a judge.
             config: Settings of the step.
         """
         check_agent(agent)
@@ -87,11 +88,18 @@ class AgentNode(AgentStep[DepsT, OutputT]):
 
     @property
     def judges_itself(self) -> bool:
-        """Whether the step has a judge. Then a graph does not give it two retries by default."""
+        """True if the step has a judge.
+
+        By default, a graph retries a node twice after a failure; it does not retry a node whose step has a
+        judge.
+        """
         return self._judge is not None
 
     async def execute(self, context: StepContext[DepsT]) -> OutputT:
         """Call the agent until the judge accepts its output, and return that output.
+
+        The prompt of each further call is the reason that the judge gave. Without a judge, the agent is
+        called once.
 
         Raises:
             JudgeEscalated: the judge says that trying again cannot help.
@@ -111,7 +119,11 @@ class AgentNode(AgentStep[DepsT, OutputT]):
         raise JudgeNotSatisfied(context.step_id, verdict.reason, self.max_iterations, output)
 
     async def estimate(self, context: StepContext[DepsT]) -> Quote:
-        """Return the quote of the agent; an unknown quote if a judge decides how often it is called."""
+        """Estimate the cost of the step, without a request: the quote of one call of the agent.
+
+        With a judge, the quote is $0 to no known limit, because the judge decides how often the agent is
+        called. A budget of the step limits it.
+        """
         if self._judge is None:
             return await super().estimate(context)
         return Quote.unknown("a judge decides how often the agent is called; give it a budget")

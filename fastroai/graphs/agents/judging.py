@@ -28,7 +28,11 @@ OUTPUT_LENGTH: Final = 50_000
 
 
 class Ruling(StrEnum):
-    """What a judge says."""
+    """The decision of a judge on an output of an `AgentNode`, as part of a `Verdict`.
+
+    With `ACCEPT`, the output is the output of the node. With `RETRY`, the agent is called again, with the
+    judge's reason as its prompt. With `ESCALATE`, the node fails.
+    """
 
     ACCEPT = "ACCEPT"
     """The output is good."""
@@ -41,7 +45,9 @@ class Ruling(StrEnum):
 class Verdict(BaseModel):
     """A judge's decision about an output, with a reason; made by `accept`, `retry` and `escalate`.
 
-    An agent with this `output_type` is a judge: `FastroAgent(..., output_type=Verdict)`.
+    It is a model of pydantic that cannot be changed. A `RETRY` or `ESCALATE` without a reason raises
+    pydantic's `ValidationError`. An agent with this `output_type` is a judge:
+    `FastroAgent(..., output_type=Verdict)`.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -63,17 +69,28 @@ class Verdict(BaseModel):
 
     @classmethod
     def accept(cls) -> Verdict:
-        """Accept the output as the output of the node."""
+        """Return a verdict that accepts the output: it becomes the output of the node."""
         return cls(ruling=Ruling.ACCEPT)
 
     @classmethod
     def retry(cls, feedback: str) -> Verdict:
-        """Let the agent try again, in the same conversation, with this feedback, which must not be empty."""
+        """Return a verdict that lets the agent try again, in the same conversation, with this feedback.
+
+        The feedback is the prompt of the next call. After the last of `max_iterations` calls, the node fails
+        instead, with `JudgeNotSatisfied`.
+
+        Raises:
+            ValidationError: the feedback is empty. This is pydantic's error, a `ValueError`.
+        """
         return cls(ruling=Ruling.RETRY, reason=feedback)
 
     @classmethod
     def escalate(cls, reason: str) -> Verdict:
-        """Fail the node with `JudgeEscalated`, for this reason, which must not be empty."""
+        """Return a verdict that makes the node fail at once, with `JudgeEscalated` and this reason.
+
+        Raises:
+            ValidationError: the reason is empty. This is pydantic's error, a `ValueError`.
+        """
         return cls(ruling=Ruling.ESCALATE, reason=reason)
 
 

@@ -24,17 +24,18 @@ class GraphConversation:
     each other's. After they join, the history is that of the fork, with a line on what each branch has done.
     `"isolated"` gives each call a fresh history.
 
-    A history of more than `compact_above` tokens is shortened before the next call. Each visit that calls an
-    agent is a phase; the newest `keep_phases` of them stay whole. Without a `summarizer`, long results of
-    tools in older phases are dropped. With one, its summary replaces the older phases; the node that makes
-    the next call is charged for it.
+    A history of more than `compact_above` tokens is shortened before the next call; by default, it is never
+    shortened. Each visit that calls an agent is a phase; the newest `keep_phases` of them stay whole. Without
+    a `summarizer`, results of tools in older phases that have more than 500 characters are dropped. With one,
+    its summary replaces the older phases; the node that makes the next call is charged for it.
 
         GraphConversation(compact_above=50_000, summarizer=FastroAgent("openai:gpt-5-mini"))
 
     Calls with their own `message_history`, `ctx.map`, judges and the decider do not use it.
 
     Raises:
-        ConfigurationError: an invalid option.
+        ConfigurationError: an option is invalid; `compact_above` is set with `"isolated"`; or `summarizer` is
+            set without `compact_above`.
     """
 
     mode: Mode = "continuous"
@@ -44,6 +45,7 @@ class GraphConversation:
     summarizer: AgentLike[Any] | None = None
     """Agent that writes the summary, a `FastroAgent`. If it fails, tool results are dropped instead."""
     keep_phases: int = 2
+    """Number of the newest visits that called an agent whose messages stay whole."""
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -62,7 +64,10 @@ class GraphConversation:
 
     @classmethod
     def of(cls, said: ConversationLike) -> GraphConversation:
-        """Return the value of `Graph(conversation=...)`, where a mode is a short form.
+        """Return the conversation for a value of `Graph(conversation=...)`.
+
+        A `GraphConversation` is returned as it is. `"continuous"` or `"isolated"` gives a new one with this
+        mode and no other options.
 
         Raises:
             ConfigurationError: the value is neither a mode nor a conversation.

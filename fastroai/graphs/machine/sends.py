@@ -15,7 +15,9 @@ from fastroai.other_names import other_names
 class Send:
     """A new branch that begins at the node `target`, with `inputs` in its memory.
 
-    A node with edges `when="send"` returns a list or tuple of sends, and each becomes a branch:
+    A node with edges `when="send"` returns a list or tuple of sends, and each becomes a branch. An edge
+    `when="send"` must lead from the node to the target, otherwise the node fails. An empty list starts no
+    branch:
 
         @step
         async def split(ctx: StepContext) -> list[Send]:

@@ -32,7 +32,8 @@ class Edge:
 
     - all `on_success` edges, the default;
     - the first `conditional` edge whose condition holds;
-    - the `llm_decide` edge to the target that the decider names;
+    - the `llm_decide` edge to the target that the graph's decider, an agent, names; or the one with
+      `fallback=True` if it gives no usable answer;
     - the `send` edges to the targets of its output, a list of `Send`: one branch for each `Send`;
     - all `always` edges, if no condition held and nothing was sent.
 
@@ -48,8 +49,8 @@ class Edge:
     """Expression (`fastroai.expressions`) of an edge with `when="conditional"`. It finds names in the fields
     of the output first, then in memory."""
     fallback: bool = False
-    """Whether this `llm_decide` edge is taken if the decider gives no usable answer. Exactly one `llm_decide`
-    edge of a node is the fallback."""
+    """True if this `llm_decide` edge is taken when the decider gives no usable answer. Exactly one
+    `llm_decide` edge of a node is the fallback."""
 
     def __str__(self) -> str:
         return f"{self.source!r} -> {self.target!r}"

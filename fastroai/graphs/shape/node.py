@@ -45,8 +45,12 @@ class Node(Generic[DepsT_contra]):
 
         Node(classify, reads=["ticket"], writes=["category", "confidence"], max_visits=3)
 
-    A step alone, as the value in `Graph(nodes=...)`, means `Node(step)`. A graph checks its nodes when it is
-    built.
+    By default, the step sees all of the memory, its output is written under the id of the node, and it runs
+    as often as edges lead to it. After `max_visits` runs, the node is skipped: it keeps its last output, and
+    its edges are followed.
+
+    A step alone, as the value in `Graph(nodes=...)`, means `Node(step)`. A pipeline, router or graph becomes
+    a step. A graph checks its nodes when it is built.
     """
 
     step: BaseStep[DepsT_contra, Any]
