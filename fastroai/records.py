@@ -555,7 +555,12 @@ CallOutcome = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallRecord:
-    """One call of a typed function, successful or not, with its retries, members and iterations."""
+    """One call of a typed function, successful or not, with its retries, members and iterations.
+
+    `outcome` says how it ended. `cost_usd` is in US dollars, `duration_ms` in milliseconds, and the tokens
+    and requests are those of the whole call. A call that failed has `error_type` and `error` instead of an
+    `output`.
+    """
 
     function: str
     kind: Literal["infer", "compute"]
@@ -608,12 +613,12 @@ class CallRecord:
 
     @property
     def succeeded(self) -> bool:
-        """Whether the call has an output."""
+        """True if the call returned an output, which may be from a cache."""
         return self.outcome in ("success", "cache_hit")
 
     @property
     def total_tokens(self) -> int:
-        """Input and output tokens together."""
+        """Input and output tokens of the call together, with all its attempts."""
         return self.input_tokens + self.output_tokens
 
 

@@ -42,6 +42,7 @@ class Inbox:
             print(asked.id, asked.question)
         await inbox.answer("order-1182:3f9a1c20b7d4", True, reviewer="Mia")
 
+    Without a store, `Inbox()` has the questions that `await_human` asks in this process and no store keeps.
     The inbox needs no code of the pipelines. It keeps nothing in memory: each call reads the store.
     """
 
@@ -113,8 +114,11 @@ class Inbox:
 
         Args:
             query: The runs whose questions are wanted, and their order; by default all, newest first.
-            limit: Most questions of the page.
-            after: `Page.next` of the page before, as in `RunHistory.page`.
+            limit: Maximum number of questions on the page, from 1 to 1,000; by default 50.
+            after: `Page.next` of the page before; by default, the first page is returned.
+
+        Returns:
+            A `Page`: its `items` are the questions, and its `next` is `None` on the last page.
 
         Raises:
             ConfigurationError: `limit` is not from 1 to 1,000, or `after` is not from a page in this order.
@@ -126,7 +130,11 @@ class Inbox:
     async def get(self, question_id: str) -> Question:
         """Return a question, open or closed, with its answer or the reason why it cannot be answered.
 
+        `answer` of the question is `None` if it has none, and `closed`, the reason, is empty while the
+        question is open. `question_id` is the `Question.id`, such as `"order-1182:3f9a1c20b7d4"`.
+
         Raises:
+            ConfigurationError: `question_id` is not the id of a question.
             QuestionClosed: the run has not asked the question.
             RunNotFound: the store has no such run.
             RunCorrupt: the record of the run cannot be read.
@@ -149,12 +157,12 @@ class Inbox:
     async def answer(
         self, question_id: str, value: object, *, reviewer: str = "", rationale: str = ""
     ) -> bool:
-        """Put the answer to a question on record.
+        """Put the answer to a question on record in the store. A question takes one answer.
 
         This does not continue the run: `wake`, `serve` or `resume` does, in any process, with the answer.
 
         Args:
-            question_id: The question.
+            question_id: The `Question.id`.
             value: The answer, as JSON or as a value that has a form in JSON. It is checked against the JSON
                 Schema of the type, or against the options; the step checks it again by the type itself.
             reviewer: The person who answers.

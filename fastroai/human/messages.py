@@ -52,8 +52,10 @@ async def send_message(
         codec: The codec of the runs, if they have one.
 
     Raises:
-        MessageRejected: the run has finished, or has had too many messages; the message is not what the run
-            waits for, has no form in JSON, or would answer a question, for which there is the inbox.
+        MessageRejected: the run has finished, or has had 10,000 messages; the message is not of the type that
+            the run waits for, has no form in JSON, is too large for the store, or would answer a question,
+            for which there is the inbox; or the run has a codec and none was given.
+        ConfigurationError: `run_id`, `name`, `store` or `codec` is invalid.
         RunNotFound: the store has no such run.
         RunCorrupt: its record cannot be read.
         RunStoreUnavailable: the store fails. The message may have been sent all the same.

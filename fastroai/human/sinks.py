@@ -28,7 +28,8 @@ logger = logging.getLogger("fastroai.human")
 def to_console(asked: Question) -> None:
     """Print a question, and the command that answers it, to standard error.
 
-    Pass it as `PipelineConfig(sinks=[to_console])`: sinks are told each question for which a run pauses.
+    Pass it as `PipelineConfig(sinks=[to_console])`: sinks are functions that are called with each question
+    for which a run pauses. This one does not wait for the answer.
     """
     to = f" to {plain_line(asked.to)}" if asked.to else ""
     text = str(asked.question)

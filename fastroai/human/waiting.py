@@ -40,6 +40,8 @@ FactT = TypeVar("FactT", WaitStarted, WaitEnded)
 class Awaited(ABC, Generic[T_co]):
     """Something that a step waits for with `ctx.wait_for`. A subclass adds a kind of wait.
 
+    It sets `what` and implements `look`, which says whether the wait is over:
+
         @dataclass(frozen=True, kw_only=True)
         class FileAppears(Awaited[str]):
             name: str
@@ -51,36 +53,50 @@ class Awaited(ABC, Generic[T_co]):
                 wait.look_again(timedelta(minutes=1))
                 return None
 
-    The value is stored before the step gets it.
+    If the wait is not over, the step halts and the run pauses, so a store must keep the run; `wake` runs the
+    step again. The value is stored before the step gets it, so `look` is not called again after the end.
     """
 
     what: ClassVar[str]
-    """What it is, in one word. It is also the `reason_code` of a run that waits for it."""
+    """The kind of wait, in one word. It is also the `reason_code` of a run that waits for it."""
     name: str = ""
-    """Tells it from others of the kind, for people and in the record."""
+    """A name that distinguishes this wait from others of its kind, for people and in the record."""
     value_type: Any = Any
-    """The type of the value that the wait gives."""
+    """The type of the value that the wait gives; by default, the value is any JSON."""
 
     @abstractmethod
     async def look(self, wait: StepWait) -> WaitEnded | None:
-        """Return the end of the wait; or `None` if it is not over: then the step halts.
+        """Return the end of the wait, which `wait.over(value)` makes; or `None` if it is not over.
 
-        This is called when the step first waits, and each time that it runs again until the wait is over.
+        After `None`, the step halts. `ctx.wait_for` calls this method when the step first waits, and each
+        time that the step runs again until the wait is over. Subclasses implement it.
+
         Call `wait.look_again` in each look, so that `wake` resumes the run when that time has come. In a look
         without a call, the time of the first look still holds: it is past, so each `wake` resumes the run; or
         the first look set none, and only `resume` does.
         """
 
     def result(self, ended: WaitEnded, wait: StepWait) -> T_co:
-        """Return the value for the step when the wait is over. The end may come from the store."""
+        """Return the value that the step gets from `ctx.wait_for` when the wait is over.
+
+        This is the value of `wait.over`, read from its JSON as `value_type`. A subclass can return another
+        value. `ended` may come from the store, so it can be that of an earlier process.
+
+        Raises:
+            ValueError: the value on record is not of the `value_type`.
+        """
         return cast("T_co", value_from_json(unseal(ended.value, wait._codec), self.value_type))
 
     async def waited(self, scope: Scope, place: str, visit: int, ordinal: str) -> T_co:
-        """Return the result of the wait if it is over, else halt the step. Called by `ctx.wait_for`.
+        """Return the result of the wait if it is over, otherwise halt the step. Called by `ctx.wait_for`.
+
+        If the end of the wait is on record, it is used; otherwise `look` is called. The end, or the beginning
+        of the wait, is put on record. Do not call or override this method.
 
         Raises:
-            Halted: the wait is not over, and a store keeps the run.
-            ConfigurationError: the wait is not over, and no store keeps the run.
+            Halted: the wait is not over, and a store keeps the run. This `BaseException` ends the step.
+            ConfigurationError: the wait is not over, and no store keeps the run; or `look` returned a value
+                that is neither `wait.over(...)` nor `None`.
         """
         wait = _wait_of(self, scope, place, visit, ordinal)
         log = wait._log
@@ -104,7 +120,11 @@ class Awaited(ABC, Generic[T_co]):
 
 @dataclass(slots=True, eq=False, repr=False)
 class StepWait:
-    """One wait of a step, for `Awaited.look`."""
+    """One wait of a step, which `Awaited.look` gets as its argument.
+
+    `now`, `began` and `deadline` are times in seconds since 1970. `look_again` sets the time of the next
+    look, and `over` ends the wait. `why` can be set to the reason of the wait, for people.
+    """
 
     _scope: Scope
     _log: Log
@@ -112,7 +132,8 @@ class StepWait:
     _awaited: Awaited[Any]
     id: str
     deadline: float | None = None
-    """Time at which the step looks again, in seconds since 1970: at first, as it is on record."""
+    """Time at which the step looks again, in seconds since 1970: at first, as it is on record; `None` if none
+    is set."""
     began: float | None = None
     """Time at which the step first waited, in seconds since 1970; `None` if it does so now."""
     why: str = ""
@@ -122,7 +143,7 @@ class StepWait:
 
     @property
     def now(self) -> float:
-        """Seconds since 1970, by the clock of the store if the run has one."""
+        """The present time, in seconds since 1970, by the clock of the store if one keeps the run."""
         return time() if self._log.run is None else self._log.run.now
 
     @property
@@ -131,11 +152,14 @@ class StepWait:
         return None if self._log.run is None else self._log.run.codec
 
     def look_again(self, after: Duration) -> None:
-        """Let `wake` resume the run when some time from now is over: a `timedelta`, or seconds."""
+        """Set the time of the next look, from which `wake` resumes the run: `after` from now.
+
+        `after` is a `timedelta`, or seconds. This sets `deadline`, returns at once and does not wait.
+        """
         self.deadline = self.now + in_seconds(after)
 
     def over(self, value: object = None) -> WaitEnded:
-        """Return the end of the wait, with its value.
+        """Return the end of the wait, with its value, for `look` to return. Alone, it ends nothing.
 
         Raises:
             ValueNotStorable: the value is not of the `value_type`, or JSON cannot hold it.

@@ -172,35 +172,48 @@ class Pipeline(
 
     @property
     def dependencies(self) -> Mapping[str, tuple[str, ...]]:
-        """Direct dependencies of every step."""
+        """For every step, by id, the ids of the steps that it needs directly; an empty tuple for none."""
         return self._plan.dependencies
 
     @property
     def output_step(self) -> str:
-        """The step whose output is the pipeline's output."""
+        """Id of the step whose output is the pipeline's output."""
         return self._plan.output_step
 
     def declared_output(self, step_id: str | None = None) -> Annotation | None:
         """Return the declared type of the output of a step, by default of the output step.
 
-        Return `None` if no type is declared.
+        A contract of the step decides first. Return `None` if no type is declared.
+
+        Raises:
+            KeyError: there is no step with this id.
         """
         step_id = step_id or self.output_step
         return declared_output(self.steps[step_id], self.contracts.get(step_id))
 
     @property
     def levels(self) -> list[list[str]]:
-        """Steps by the length of the longest chain before them. For display: runs do not wait for levels."""
+        """Ids of the steps, in lists by level: the first list has the steps that need no other step.
+
+        The level of a step is the length of the longest chain of steps before it. Levels are for display: a
+        run starts each step as soon as its own dependencies are done.
+        """
         return self._plan.levels()
 
     def to_mermaid(self, result: PipelineResult[Any] | None = None) -> str:
-        """Return the pipeline as Mermaid text. With a result, what its run did is marked."""
+        """Return the pipeline as the text of a Mermaid diagram.
+
+        With a result, the diagram is of the run that gave it, and marks what each step did.
+        """
         from fastroai.drawing import mermaid
 
         return mermaid(self._drawing(result))
 
     def to_svg(self, result: PipelineResult[Any] | None = None) -> str:
-        """Return the pipeline as an SVG image. With a result, what its run did is marked."""
+        """Return the pipeline as an SVG image, as text.
+
+        With a result, the image is of the run that gave it, and marks what each step did.
+        """
         from fastroai.drawing import svg
 
         return svg(self._drawing(result))
@@ -213,13 +226,23 @@ class Pipeline(
     def replay(self, trace: RunTrace) -> Divergence | None:
         """Repeat the decisions of a run on its recorded outcomes, and return the first difference, if any.
 
-        No step is run and nothing is sent. `trace.replay(self)` does the same.
+        `None` means that this pipeline would have started, skipped and ended the same. A `Divergence` has the
+        position in the log, and both decisions. Nested pipelines and routers are compared, too. No step is
+        run and nothing is sent. `trace.replay(self)` does the same.
+
+        Raises:
+            ConfigurationError: it is the trace of a run of another kind, such as that of a graph. (The trace
+                of a pipeline with another name is a difference.)
         """
         (orchestration,) = self.orchestrations()
         return first_divergence(orchestration, trace)
 
     def orchestrations(self) -> tuple[Orchestration, ...]:
-        """Return one setup, that of this pipeline, which holds those of nested pipelines. For `replay`."""
+        """Return what `replay` needs to decide as a run does: one `Orchestration`, that of this pipeline.
+
+        It holds the steps and their settings, and the orchestrations of the pipelines and routers that steps
+        run. `replay` calls this; you need not.
+        """
         nested = {
             step_id: one.inner.orchestrations()
             for step_id, one in self.steps.items()
@@ -237,13 +260,18 @@ class Pipeline(
     ) -> Quote:
         """Estimate the cost of `execute` with these inputs: at least, expected, at most, and why.
 
-        It sends no request. `quote.parts` has the quote of each step. Steps of agents and nested pipelines
+        It sends no request. The amounts of the quote are in US dollars; `upper_usd` is `None` if nothing
+        limits the cost. `quote.parts` has the quote of each step. Steps of agents and nested pipelines
         have one; other steps can return one from `BaseStep.estimate`. Any other step is arbitrary code: only
-        its own budget, or that of the pipeline, limits its cost. The least cost assumes that the run
-        finishes, and that no conversation stops it early.
+        its own budget, or that of the pipeline, limits its cost. Then the expected cost is the mean of the
+        last runs in this process, if there were any. The least cost assumes that the run finishes, and that
+        no conversation stops it early.
 
-        Functions that make prompts and inputs are called. If one of them needs the output of a step, the
-        quote is for any prompt.
+        Functions that make prompts and inputs are called, and their exceptions are raised. If one of them
+        needs the output of a step, the quote is for any prompt.
+
+        Raises:
+            ConfigurationError: `inputs` is not a mapping.
         """
         check_mapping(inputs)
         data = StepData(
@@ -265,16 +293,29 @@ class Pipeline(
     ) -> BaseStep[DepsT, OutputT]:
         """Return this pipeline as a step of another. The step has the pipeline's output.
 
+        The spending of the pipeline is part of the step's. If the pipeline fails, so does the step.
+
         Args:
-            inputs: Makes this pipeline's inputs; by default they are the outer run's, and the outputs of the
-                step's direct dependencies under their ids, which replace inputs of the same name.
+            inputs: A function of the `StepContext` that returns this pipeline's inputs; by default they are
+                the outer run's, and the outputs of the step's direct dependencies under their ids, which
+                replace inputs of the same name.
             config: Settings of the step. Set `total_timeout` to limit its time: `timeout` raises
                 `ConfigurationError`.
         """
         return NestedStep(self, inputs, config or StepConfig())  # pyright: ignore[reportArgumentType]
 
     async def run_inside(self, inputs: Mapping[str, Any], context: StepContext[Any]) -> OutputT:
-        """Run the pipeline inside a step, and return the output of the step. For `as_step`."""
+        """Run the pipeline inside a step, and return its output. The step of `as_step` calls this.
+
+        `context` is that of the step: the pipeline gets its `deps` and shared objects. If a conversation
+        stops the pipeline early, its incomplete `ConversationState` is returned, which stops the run around
+        it, too.
+
+        Raises:
+            StepExecutionError: a step failed, so that there is no output.
+            BudgetExceeded: a budget stopped the pipeline.
+            ConfigurationError: the pipeline is paused, and no store keeps the run around it.
+        """
         request = RunRequest(inputs, context.deps, context=context.shared, is_step=True)
         return output_inside(await self._begin(request), context)
 
@@ -315,7 +356,10 @@ class Pipeline(
         )
 
     def rows_target(self) -> RowTarget[OutputT]:
-        """Return the target of `map` for this pipeline: each row has the inputs of a run."""
+        """Return the object with which `map` runs this pipeline for each row. Call `map` instead.
+
+        A row has the inputs of a run, and gets the output of that run.
+        """
         return RunRows(
             door=self,
             kind=self.kind,

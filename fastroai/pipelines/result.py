@@ -28,7 +28,11 @@ OutputT = TypeVar("OutputT", default=Any, covariant=True)
 
 
 class PipelineUsage(RunUsage):
-    """The usage of a whole run, and of each of its steps."""
+    """The cost, tokens and requests of a run of a pipeline, and of each of its steps.
+
+    Its sums, such as `cost_usd`, are those of the whole run, with what it spent in earlier processes. `steps`
+    has a `StepUsage` for each step, by id. The usages of several runs can be added.
+    """
 
     def __init__(self, scope: Scope, units: BegunUnits, origin: float, since: float | None = None) -> None:
         """Take the scope of a run that has ended, and its steps.
@@ -54,13 +58,17 @@ class PipelineUsage(RunUsage):
         }
 
     def within(self, scope: Scope, since: float) -> PipelineUsage:
-        """Return the usage of the run around this one: its totals, and these steps timed from its start."""
+        """Return the usage of the run of a router around this one. `PipelineResult.within` calls this.
+
+        The totals are those of `scope`, the scope of that run. The steps are the same, with their times
+        counted from `since`, the start of that run as a value of `time.perf_counter`.
+        """
         return PipelineUsage(scope, self._units, self._origin, since)
 
     def model_dump(self) -> dict[str, object]:
-        """Return `total`, `cost_complete`, `by_model`, `by_variant` and `steps`, as objects.
+        """Return a dict of `total`, `cost_complete`, `by_model`, `by_variant` and `steps`, the usage by step.
 
-        `result.model_dump()` has them as values of JSON.
+        The values are objects, such as a `Usage`; `result.model_dump()` has them as values of JSON.
         """
         return {**super().model_dump(), "steps": self.steps}
 
@@ -85,29 +93,29 @@ class PipelineUsage(RunUsage):
 
     @property
     def by_step(self) -> Mapping[str, StepUsage]:
-        """The same as `steps`."""
+        """Usage of every step that started, a `StepUsage` by step id. It is the same as `steps`."""
         return self.steps
 
     # --- names of fastroai 0.6 ---
 
     @property
     def pipeline_span(self) -> TraceSpan | None:
-        """The same as `span`."""
+        """The span of the run, if a tracer made one; otherwise `None`. It is the same as `span`."""
         return self.span
 
     @property
     def total_cost_usd(self) -> Decimal:
-        """The same as `cost_usd`."""
+        """Exact known cost of the run in US dollars. It is the same as `cost_usd`."""
         return self.cost_usd
 
     @property
     def total_cost_microcents(self) -> int:
-        """The same as `cost_microcents`."""
+        """Known cost of the run in microcents ($1 = 1,000,000), rounded. It is `cost_microcents`."""
         return self.cost_microcents
 
     @property
     def total_cost_dollars(self) -> float:
-        """The same as `cost_dollars`."""
+        """Known cost of the run in US dollars as a float, for display. It is the same as `cost_dollars`."""
         return self.cost_dollars
 
 
@@ -121,7 +129,11 @@ class PipelineUsage(RunUsage):
 )
 @dataclass(frozen=True, kw_only=True)
 class PipelineResult(RunResult, Generic[OutputT]):
-    """The result of a run that was not stopped by a failure."""
+    """The result of a run of a pipeline or router that has finished, is paused or was cancelled.
+
+    A run that fails raises its error instead, unless the step that failed has `on_error="continue"`: then
+    `errors` has the failure. `status` says how the run ended, and `output` is `None` if it has no output.
+    """
 
     output: OutputT | None
     """Output of the output step; `None` if that failed, was skipped, or the run stopped early."""
@@ -167,9 +179,9 @@ class PipelineResult(RunResult, Generic[OutputT]):
 
     @property
     def route(self) -> str | None:
-        """The last of `routes`; `None` if there is none.
+        """Name of the pipeline that a router in the run tried last; `None` if the run has no router.
 
-        For a router, it names the pipeline that returned the result, also if that is one of a router in the
+        It is the last of `routes`. For a router, it names the pipeline that returned the result, also if that is one of a router in the
         router. If that pipeline has routers as steps, it is the last choice of these instead. If the run had
         finished before and is only read from the store, it can be an earlier choice or `None`: `routes` then
         lacks pipelines that sent no request.
@@ -178,21 +190,31 @@ class PipelineResult(RunResult, Generic[OutputT]):
 
     @property
     def timings(self) -> Mapping[str, StepTiming]:
-        """When each step ran, by step id."""
+        """When each step ran, by step id: a `StepTiming` in milliseconds from the start of the run.
+
+        Only steps that have ended are included.
+        """
         return self.usage.timings
 
     @cached_property
     def critical_path(self) -> tuple[str, ...]:
-        """The chain of steps that the run had to wait for, first to last."""
+        """Ids of the chain of steps that the run had to wait for, first to last.
+
+        The last one is the step that ended last; each other is the dependency of the next that ended last.
+        """
         return critical_path(self.plan, self.timings)
 
     @property
     def ok(self) -> bool:
-        """Whether no step failed."""
+        """True if no step failed: `errors` is empty. A paused or cancelled run can be `ok`: see `status`."""
         return not self.errors
 
     def within(self, scope: Scope, since: float) -> PipelineResult[OutputT]:
-        """Return the same result as that of a router around the run, which has begun at `since`."""
+        """Return this result as that of the run of a router, which chose this pipeline. Routers call this.
+
+        In the copy, `run_id`, `routes` and the totals of `usage` are those of the router's run, which has the
+        scope `scope`. Times of steps are counted from `since`, a value of `time.perf_counter`.
+        """
         usage = self.usage.within(scope, since)
         return replace(self, usage=usage, run_id=scope.run_id, routes=routes_of(scope))
 

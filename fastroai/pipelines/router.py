@@ -76,7 +76,9 @@ class BasePipeline(
             async def route(self, inputs: dict[str, str], deps: Deps) -> str:
                 return "long" if len(inputs["text"]) > 2_000 else "short"
 
-    A router can contain routers, and `as_step` turns a router into a step.
+    Run it as a pipeline: `await Support().execute(inputs, deps)` gives the `PipelineResult` of the pipeline
+    that ran, whose `route` names it. If that pipeline fails, its `fallback` runs with the same inputs. A
+    router can contain routers, and `as_step` turns a router into a step.
     """
 
     kind = "router"
@@ -127,7 +129,7 @@ class BasePipeline(
     def pipelines(
         self,
     ) -> Mapping[str, _Variant[DepsT, InputT, OutputT]]:
-        """The registered pipelines and routers, by name."""
+        """The registered pipelines and routers, by the names by which `route` chooses them; a copy."""
         return dict(self._pipelines)
 
     def register_pipeline(
@@ -171,7 +173,12 @@ class BasePipeline(
 
     @abstractmethod
     async def route(self, inputs: InputT, deps: DepsT) -> str:
-        """Return the name of the pipeline that should run. The cost of the choice is part of the run."""
+        """Return the name of the registered pipeline that should run. Subclasses implement this.
+
+        The method may call a model: the cost of the choice is part of the run. The `timeout` of the router's
+        config limits it. The choice is on record, so a resumed run does not call this again. A name that is
+        not registered makes the run raise `UnknownPipelineError`.
+        """
 
     # --- running ---
 
@@ -191,13 +198,20 @@ class BasePipeline(
     async def run_variant(
         self, inputs: InputT, context: StepContext[DepsT], around: str = "", *, is_run: bool = False
     ) -> PipelineResult[OutputT]:
-        """Choose a variant inside a step, and run it. After its failure, its fallback may run.
+        """Choose a pipeline with `route` inside a step, run it, and return its result.
 
-        The choice is on record, so a resumed run takes the same route. `around` names the routers around
-        this one. If the router `is_run` by itself, the scope of the run has the limits of its config.
+        Runs of routers and steps of `as_step` call this. If the pipeline fails with an error that is in
+        `fallback_on`, its fallback runs. The choice is on record, so a resumed run takes the same route.
+
+        Args:
+            inputs: The inputs for `route` and for the pipeline.
+            context: The context of the step around.
+            around: The names of the routers around this one, for the record.
+            is_run: Whether the router is run by itself, so that the limits of its config already hold.
 
         Raises:
             UnknownPipelineError: `route`, or a `fallback`, named a pipeline that is not registered.
+            StepExecutionError: the pipeline failed, and no fallback helped.
         """
         for variant in self._fallbacks.values():
             self._named(variant)  # an unknown name is an error before anything runs
@@ -295,9 +309,14 @@ class BasePipeline(
     ) -> Quote:
         """Estimate the cost of `execute` with these inputs: at least, expected, at most, and why.
 
-        It sends no request. `route` is called, and must return the same name again in the run. If `route`
-        calls a model, or needs a value that is not known yet, the quote is for any of the pipelines. The
-        highest cost includes the fallbacks.
+        It sends no request. The amounts of the quote are in US dollars; `upper_usd` is `None` if nothing
+        limits the cost of a pipeline. `route` is called, and must return the same name again in the run. If `route` needs a
+        value that is not known yet, the quote is for any of the pipelines: from the lowest cost of one to the
+        highest of another. If `route` calls a model, there is no highest cost, either. The highest cost
+        includes the fallbacks.
+
+        Raises:
+            UnknownPipelineError: `route`, or a `fallback`, named a pipeline that is not registered.
         """
         given: Any = {} if inputs is None else inputs
         calls_model = False
@@ -324,12 +343,18 @@ class BasePipeline(
     estimate_sync: Estimates[DepsT, InputT, Quote] = blocking_twin(estimate, of="router")
 
     def declared_output(self) -> Annotation | None:
-        """Return the output type that all pipelines of the router declare; `None` if they differ."""
+        """Return the output type that all pipelines of the router declare.
+
+        Return `None` if they differ or declare none, or if no pipeline is registered.
+        """
         declared = [pipeline.declared_output() for pipeline in self._pipelines.values()]
         return declared[0] if declared and all(one == declared[0] for one in declared) else None
 
     def rows_target(self) -> RowTarget[OutputT]:
-        """Return the target of `map` for this router: each row has the inputs of a run."""
+        """Return the object with which `map` runs this router for each row. Call `map` instead.
+
+        A row has the inputs of a run, and gets the output of that run.
+        """
         return RunRows(
             door=self,
             kind=self.kind,
@@ -341,8 +366,9 @@ class BasePipeline(
         )
 
     def variant_in(self, trace: RunTrace) -> str | None:
-        """Return the name that `route` chose first in a recorded run; `None` if it has not chosen yet.
+        """Return the name that `route` chose first in a recorded run.
 
+        Return `None` if `route` has not chosen yet, or if this router is not in the run.
         A fallback that ran later does not change the name. The run may be one of a pipeline, graph or router
         that has this router inside.
         """
@@ -354,13 +380,20 @@ class BasePipeline(
     def replay(self, trace: RunTrace) -> Divergence | None:
         """Repeat the decisions of a run on its recorded outcomes, and return the first difference, if any.
 
-        The decisions of the variants that ran are repeated, too. No step runs and nothing is sent.
-        `trace.replay(self)` does the same.
+        `None` means that there is none. The decisions of the pipelines that ran are repeated, too; `route` is
+        not called. No step runs and nothing is sent. `trace.replay(self)` does the same.
+
+        Raises:
+            ConfigurationError: it is the trace of a run of another kind, such as that of a graph.
         """
         return self._front.replay(trace)
 
     def orchestrations(self) -> tuple[Orchestration, ...]:
-        """Return the setups of all pipelines that a run may choose."""
+        """Return what `replay` needs to decide as a run does: an `Orchestration` for each pipeline.
+
+        These are all pipelines that a run may choose, also those of routers in this one. `replay` calls this;
+        you need not.
+        """
         return tuple(one for variant in self._pipelines.values() for one in variant.orchestrations())
 
     @property
@@ -386,8 +419,9 @@ class BasePipeline(
         not the budget, which holds inside of the step.
 
         Args:
-            inputs: Makes the router's inputs; by default they are the outer run's, and the outputs of the
-                step's direct dependencies under their ids.
+            inputs: A function of the `StepContext` that returns the router's inputs; by default they are the
+                outer run's, and the outputs of the step's direct dependencies under their ids, which replace
+                inputs of the same name.
             config: Settings of the step, in place of inherited ones. Set `total_timeout` to limit its time:
                 `timeout` raises `ConfigurationError`.
         """
@@ -395,7 +429,15 @@ class BasePipeline(
         return NestedStep(self, inputs, replace(own_settings(self.config, own), timeout=own.timeout))
 
     async def run_inside(self, inputs: Any, context: StepContext[Any]) -> OutputT:
-        """Run the router inside a step, and return the output of the step. For `as_step`."""
+        """Run the router inside a step, and return the output of the pipeline that it chose.
+
+        The step of `as_step` calls this; `context` is that of the step. If a conversation stops the pipeline
+        early, its incomplete `ConversationState` is returned, which stops the run around it, too.
+
+        Raises:
+            StepExecutionError: the pipeline failed, and no fallback helped.
+            UnknownPipelineError: `route`, or a `fallback`, named a pipeline that is not registered.
+        """
         result = await self.run_variant(inputs, context)
         return output_inside(result, context)
 
@@ -427,7 +469,9 @@ class SplitPipeline(BasePipeline[DepsT, InputT, OutputT]):
         split.add_variant("control", pipeline_a, weight=90)
         split.add_variant("candidate", pipeline_b, weight=10, fallback="control")
 
-    `key` returns the key that stays with one variant, such as the id of a user.
+    `key` is a function of the inputs and `deps`, not async. It returns the key that stays with one variant,
+    such as the id of a user. The variant that ran is `result.route`. Add variants before the first run: a run
+    without any raises `ConfigurationError`.
     """
 
     def __init__(
@@ -451,10 +495,17 @@ class SplitPipeline(BasePipeline[DepsT, InputT, OutputT]):
         weight: float,
         fallback: str | None = None,
     ) -> None:
-        """Register a variant that gets `weight` of the sum of all weights.
+        """Register a variant that gets `weight` of the sum of all weights, as its share of the keys.
+
+        Args:
+            name: The name of the variant.
+            pipeline: The pipeline or router to run.
+            weight: A number above zero. The weights need not add up to 1 or 100.
+            fallback: Name of the variant to run after a failure of this one; by default, none.
 
         Raises:
-            ConfigurationError: the weight is not a number above zero; or as in `register_pipeline`.
+            ConfigurationError: the weight is not a finite number above zero; the name is taken or invalid; or
+                the object is not a pipeline or router.
         """
         if (
             isinstance(weight, bool)
@@ -467,11 +518,15 @@ class SplitPipeline(BasePipeline[DepsT, InputT, OutputT]):
         self._weights[name] = weight
 
     async def route(self, inputs: InputT, deps: DepsT) -> str:
-        """Return the name of the variant that the key of these inputs gets: see `variant_of`."""
+        """Return the name of the variant that the key of these inputs gets: see `variant_of`.
+
+        Raises:
+            ConfigurationError: there are no variants.
+        """
         return self.variant_of(str(self._key(inputs, deps)))
 
     def variant_of(self, key: str) -> str:
-        """Return the variant that a key gets, the same in every process.
+        """Return the name of the variant that a key gets, the same in every process. Nothing runs.
 
         Keys can change their variant when you change the variants, their weights, their order or the name of
         the split.

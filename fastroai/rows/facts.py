@@ -15,7 +15,11 @@ from fastroai.runtime.facts import Begins, Ends, FailureFacts, Outcome, PlanFact
 
 @dataclass(slots=True, kw_only=True)
 class RowStarted(Begins, PlanFact):
-    """The run of a row begins. Rows of functions and agents have no runs, so they have no such fact."""
+    """The event that `map` of a pipeline, graph, router or flow begins the run of a row.
+
+    `number` is the position of the row, `key` identifies it, and `child` is the id of its run. Rows of
+    functions and agents have no runs of their own, so they have no such event.
+    """
 
     kind: ClassVar[str] = "row_started"
     identity: ClassVar = ("row", "key")
@@ -38,7 +42,10 @@ class RowStarted(Begins, PlanFact):
 
 @dataclass(slots=True, kw_only=True)
 class RowEnded(Ends, PlanFact):
-    """A row has its output, or has failed after its retries."""
+    """The event that a row of `map` has its output, or has failed after its retries.
+
+    `failure` is `None` if it has its output. `usage` is the spending for the row.
+    """
 
     kind: ClassVar[str] = "row_ended"
     counted_as: ClassVar = "row"
@@ -61,6 +68,7 @@ class RowEnded(Ends, PlanFact):
     is_cached: bool = False
     """Whether the answer was kept from before, so that no request was made for it."""
     duration_ms: float = 0.0
+    """Wall time from the moment the row was read to its end, in milliseconds."""
     usage: Usage = field(default_factory=Usage)
     """All that this row has spent since it last ended, retries included."""
     child: str = ""

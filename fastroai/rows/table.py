@@ -147,9 +147,10 @@ class RowTable(Generic[OutputT]):
         table.failed            # the rows without an output
         table.cost_usd
 
-    Without a store, all rows are in memory. With one, they are read on demand: `async for row
-    in table` and `for row in table` read a few hundred at a time; `records`, `frame` and `arrow` read all.
-    Reading without `await` blocks the event loop.
+    Each line is a `Row`, with the inputs, the output or failure, and the cost. Rows that wait or were not
+    begun have no line. Without a store, all rows are in memory. With one, they are read on demand: `async for
+    row in table` and `for row in table` read a few hundred at a time; `failed`, `outputs`, `records`, `frame`
+    and `arrow` read all. Reading without `await` blocks the event loop.
     """
 
     def __init__(
@@ -196,15 +197,16 @@ class RowTable(Generic[OutputT]):
             except OSError as error:  # or KeyboardInterrupt
                 table = RowTable.of(error)
 
-        `None` if it has ended no run of rows, or if a store has the rows: then the same call continues.
+        Return `None` if it has ended no run of rows, or if a store has the rows: then the same call of `map`
+        continues the run. The causes of the exception are searched, too.
         """
         known = (link.__dict__.get(_TABLE_ATTRIBUTE) for link in error_chain(error))
         return next((table for table in known if table is not None), None)
 
     def attach(self, error: BaseException) -> None:
-        """Attach the table to an exception, from which `RowTable.of` returns it. Called by `map`.
+        """Attach the table to an exception, so that `RowTable.of` returns it. Called by `map`.
 
-        An exception that has a table keeps it.
+        An exception that already has a table keeps that one.
         """
         error.__dict__.setdefault(_TABLE_ATTRIBUTE, self)
 
@@ -212,17 +214,20 @@ class RowTable(Generic[OutputT]):
 
     @property
     def cost_usd(self) -> Decimal:
-        """Exact known cost of the run, in US dollars."""
+        """Exact known cost of the run, in all its processes, in US dollars. See `cost_complete`."""
         return self.usage.cost_usd
 
     @property
     def cost_complete(self) -> bool:
-        """Whether `cost_usd` is the whole cost: no request is unpriced or unmeasured."""
+        """True if `cost_usd` is the whole cost of the run.
+
+        False if the price of the model of a request is unknown, or the usage of a request never came.
+        """
         return self.usage.cost_complete
 
     @property
     def ok(self) -> bool:
-        """Whether the run has finished, and each row has its output."""
+        """True if the run has finished, and each row has its output. With a store, this reads all rows."""
         return self.status == "finished" and not self.failed
 
     # --- rows ---
@@ -257,12 +262,15 @@ class RowTable(Generic[OutputT]):
 
     @property
     def outputs(self) -> list[OutputT | None]:
-        """The outputs of all rows, `None` for each that has failed."""
+        """The outputs of all rows that have ended, in the order of the rows; `None` for a row that failed.
+
+        With a store, this reads all rows, and blocks the event loop meanwhile.
+        """
         return [row.output for row in self]
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """A dict for each row that has ended, failed ones included, with its values by column.
+        """A list with a dict for each row that has ended, failed ones included: its values by column.
 
         The columns are `row`, `key`, the inputs, the fields of the output (or `output`, if it has none),
         `error`, `cost_usd`, `input_tokens`, `output_tokens`, `requests`, `attempts`, `cached` and
@@ -275,7 +283,12 @@ class RowTable(Generic[OutputT]):
         return [row.as_columns(columns) for row in rows]
 
     def output_columns(self, rows: Sequence[Row[Any]] = ()) -> Sequence[str] | None:
-        """Return the fields of the outputs: the declared ones, or else the fields that these rows have."""
+        """Return the names of the fields of the outputs, which are columns of `records` and `frame`.
+
+        These are the fields of the declared output type. If it declares none, as with `dict`, they are the
+        fields that the outputs of `rows` have. Return `None` if the outputs have no fields, as with texts:
+        then there is one column, `output`.
+        """
         declared = columns_of(self._returns)
         if declared is not None or not rows:
             return declared
@@ -289,11 +302,12 @@ class RowTable(Generic[OutputT]):
     def frame(self, backend: str | None = None) -> Any:
         """Return all rows as a frame of the library that they came from, or of an installed one.
 
-        Args:
-            backend: `"pandas"`, `"polars"` or `"pyarrow"`.
+        The rows are those that have ended, failed ones included, with the columns of `records`. A column of
+        values that the library does not have in one column, such as numbers and texts, has their JSON.
 
-        A column of values that the library does not have in one column, such as numbers and texts, has their
-        JSON.
+        Args:
+            backend: `"pandas"`, `"polars"` or `"pyarrow"`; by default, the library of the frame that was
+                given to `map`, otherwise the first of these that is imported or installed.
 
         Raises:
             ConfigurationError: `backend` is another name, or a library that is not installed.
@@ -302,7 +316,14 @@ class RowTable(Generic[OutputT]):
         return self.frame_of([*self], backend)
 
     def frame_of(self, rows: Sequence[Row[Any]], backend: str | None = None) -> Any:
-        """Return all rows, which were read, as a frame. Raises as `frame`."""
+        """Return these rows as a frame, as `frame` does for all rows of the table.
+
+        Use it for rows that you have read with `async for`, which does not block the event loop.
+
+        Raises:
+            ConfigurationError: `backend` is another name, or a library that is not installed.
+            MissingExtraError: narwhals is not installed, or none of the libraries: the extra `frames`.
+        """
         outputs = self.output_columns(rows)
         records = [row.as_columns(outputs) for row in rows]
         names = [*dict.fromkeys(name for record in records for name in record)]
@@ -312,7 +333,12 @@ class RowTable(Generic[OutputT]):
         return as_frame(columns, backend or self._backend)
 
     def arrow(self) -> Any:
-        """Return all rows as a table of Arrow. Raises `MissingExtraError`."""
+        """Return all rows as a `pyarrow.Table`, with the columns of `records`.
+
+        Raises:
+            ConfigurationError: pyarrow is not installed.
+            MissingExtraError: narwhals is not installed: the extra `frames`.
+        """
         return self.frame("pyarrow")
 
     # --- for people ---
@@ -339,7 +365,11 @@ class RowTable(Generic[OutputT]):
 
     @property
     def summary(self) -> str:
-        """The totals of the table, in one line."""
+        """The totals of the table for people, in one line of text.
+
+        It has the number of rows, the status and its reason, the cost, requests and tokens, how many rows
+        wait, and what a resumed run did with its rows.
+        """
         usage = self.usage
         told = [f"{len(self):,} rows of {self.name!r}: {self.status}"]
         if self.reason and self.status != "finished":
