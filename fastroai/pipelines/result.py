@@ -181,10 +181,10 @@ class PipelineResult(RunResult, Generic[OutputT]):
     def route(self) -> str | None:
         """Name of the pipeline that a router in the run tried last; `None` if the run has no router.
 
-        It is the last of `routes`. For a router, it names the pipeline that returned the result, also if that is one of a router in the
-        router. If that pipeline has routers as steps, it is the last choice of these instead. If the run had
-        finished before and is only read from the store, it can be an earlier choice or `None`: `routes` then
-        lacks pipelines that sent no request.
+        It is the last of `routes`. For a router, it names the pipeline that returned the result, also if that
+        is one of a router in the router. If that pipeline has routers as steps, it is the last choice of
+        these instead. If the run had finished before and is only read from the store, it can be an earlier
+        choice or `None`: `routes` then lacks pipelines that sent no request.
         """
         return self.routes[-1] if self.routes else None
 

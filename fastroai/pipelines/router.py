@@ -310,10 +310,10 @@ class BasePipeline(
         """Estimate the cost of `execute` with these inputs: at least, expected, at most, and why.
 
         It sends no request. The amounts of the quote are in US dollars; `upper_usd` is `None` if nothing
-        limits the cost of a pipeline. `route` is called, and must return the same name again in the run. If `route` needs a
-        value that is not known yet, the quote is for any of the pipelines: from the lowest cost of one to the
-        highest of another. If `route` calls a model, there is no highest cost, either. The highest cost
-        includes the fallbacks.
+        limits the cost of a pipeline. `route` is called, and must return the same name again in the run. If
+        it needs a value that is not known yet, the quote is for any of the pipelines: from the lowest cost of
+        one to the highest of another. If `route` calls a model, there is no highest cost, either. The highest
+        cost includes the fallbacks.
 
         Raises:
             UnknownPipelineError: `route`, or a `fallback`, named a pipeline that is not registered.
