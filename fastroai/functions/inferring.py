@@ -355,9 +355,9 @@ def infer(
         given: Conditions on the arguments: functions whose parameters have the names of the arguments.
         model: `provider:model`, or a model of PydanticAI; by default, the one of `configure`. Without any,
             a call raises `ConfigurationError`.
-        temperature: A setting of the model. Not sent unless given.
+        temperature: A setting of the model; by default, none is sent.
         budget: Budget of a whole call, with its attempts and members. Siblings share the budgets around it.
-        retries: Extra attempts if an answer is not of the type, or `ensure` does not hold; 3 unless given.
+        retries: Extra attempts if an answer is not of the type, or `ensure` does not hold; by default 3.
             Transport failures are retried separately.
         cache: Where answers are kept: `"none"`, the default; `"session"`, inside of flows, as long as the
             outermost flow runs; or `"global"`, in the store of `configure`, or in the memory of the process
@@ -366,7 +366,7 @@ def infer(
         quorum: Number of members that answer side by side, under one budget. It needs `agree_on` or
             `threshold`. The result is an output of the members that agree.
         agree_on: The field of the output on which members must agree; without it, the whole output.
-        threshold: Number of members that must agree; more than half unless given.
+        threshold: Number of members that must agree; by default, more than half.
         agent: An agent to ask, with its instructions and tools, instead of one that is made for the function.
             It excludes `model`, `temperature` and `tools`.
         tools: Tools for the model, as for an agent.

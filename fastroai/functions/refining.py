@@ -56,7 +56,7 @@ def refine(
             hold: functions of the output, as for `ensure`.
         feedback: A function of an output that is not good enough, which returns a text for the model; by
             default, the feedback says why `until` does not hold. It must not be async.
-        max_iterations: Maximum number of answers, with the first one; 5 unless given.
+        max_iterations: Maximum number of answers, with the first one; by default 5.
 
     Raises:
         CompileError: the decorated object is not a function with `@infer`, or has `stable=False`; or an
