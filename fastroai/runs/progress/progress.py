@@ -20,7 +20,12 @@ _IN_PROGRESS: Final = ("retried", "incomplete", "cancelled")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """The progress of a run. `on_progress=` is called with a new one each time that something has changed."""
+    """The progress of a run: its status, its steps, its cost and its time so far.
+
+    The function that is given as `on_progress=` is called with a new `Progress` when the run starts, when a
+    step starts or ends, when money is spent, and when the run ends. `noun` says what is counted: the steps of
+    a pipeline or graph, the calls of a flow, or the rows of `map`.
+    """
 
     run_id: str
     name: str
@@ -50,12 +55,15 @@ class Progress:
 
     @property
     def ended(self) -> int:
-        """`done + failed`: how many have ended, well or not."""
+        """Number of steps (or calls, or rows; see `noun`) that have ended, well or not: `done + failed`."""
         return self.done + self.failed
 
     @property
     def seconds_left(self) -> float | None:
-        """Estimated seconds until the end; `None` if the total or the rate is not known."""
+        """Estimated seconds until the end, at the average rate so far in this process.
+
+        `None` if `total` is unknown, as in a graph or flow, or if nothing has ended in this process yet.
+        """
         if self.total is None or not self.rate:
             return None
         return max(self.total - self.ended, 0) / self.rate

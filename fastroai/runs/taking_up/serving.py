@@ -257,7 +257,7 @@ class TakesUpRuns(ABC, Generic[DepsT, ResultT]):
 
 
 class Service:
-    """Recovers and wakes the runs of pipelines, graphs, routers, flows and bound workflows.
+    """Continues the stored runs of pipelines, graphs, routers, flows and bound workflows in this process.
 
     A worker serves until its process ends:
 
@@ -270,14 +270,18 @@ class Service:
             async with Service(orders, letters, store=store):
                 yield
 
-    Both continue runs whose processes died or handed them over, and paused runs that can continue, as
-    `recover_every` and `wake_every` do. Any number of processes may serve the same store.
+    Both look into the store every 5 seconds (`every`), and continue the interrupted runs, whose processes
+    died or handed them over, and the paused runs that can continue: at most 10 at a time
+    (`max_concurrency`). An error of a run is logged and passed to `on_error`; the service goes on. Any number
+    of processes may serve the same store.
 
-    At the end they start no more runs, and call `interrupt` on each pipeline and graph. All its runs in this
+    At the end, they start no more runs, and call `interrupt` on each pipeline and graph. All its runs in this
     process then halt after their current steps, also runs that `execute` began. The service waits for the
-    runs that it has taken up, and cuts off those that have not halted after `graceful_timeout`. If the task
-    is cancelled, it only cuts off these runs, at once. The runs are `interrupted`, and another process
-    continues them.
+    runs that it continues, and cancels those that have not halted after 20 seconds (`graceful_timeout`). If
+    the task of the service is cancelled, these runs are cancelled at once, without `interrupt`. The runs have
+    the status `interrupted` then, and another process continues them.
+
+    A store is needed. Entering a service that is serving already raises `ConfigurationError`.
     """
 
     @overload
@@ -333,12 +337,18 @@ class Service:
         self._serving: Lookout | None = None
 
     async def serve(self) -> Never:
-        """Serve until the process is told to end, by SIGINT (Ctrl-C) or SIGTERM, and hand over the runs.
+        """Continue stored runs until the process is told to end, by SIGINT (Ctrl-C) or SIGTERM.
 
-        Then the program ends as usual: Ctrl-C raises `KeyboardInterrupt`, and SIGTERM `SystemExit`. A second
-        signal cuts off the steps that are still running. Signals that the program or its web server handles
-        itself are left alone, and so are all signals outside of the main thread: there, cancel the task, or
-        use `async with`.
+        Then no more runs are started, running steps may finish within `graceful_timeout` seconds, and other
+        processes can continue the runs. A second signal cancels the steps that are still running. This never
+        returns: at the end, Ctrl-C raises `KeyboardInterrupt`, and SIGTERM `SystemExit`. If the task is
+        cancelled, the runs are cancelled at once, and other processes can continue them.
+
+        Signals that the program or its web server handles itself are left alone, and so are all signals
+        outside of the main thread: there, cancel the task, or use `async with`.
+
+        Raises:
+            ConfigurationError: this service is serving already.
         """
         told: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
