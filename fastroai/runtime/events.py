@@ -32,7 +32,10 @@ logger = logging.getLogger("fastroai.runtime")
 
 @dataclass(slots=True, kw_only=True)
 class ContractViolated(RunEvent):
-    """An input of a run, or an input or the output of a step, violates a contract. It fails with `error`."""
+    """An input of a run, or an input or the output of a step, violates a contract.
+
+    The run or the step fails with `error`.
+    """
 
     step_id: str | None
     """The step; `None` if the inputs of a run violate the contract."""
@@ -41,7 +44,7 @@ class ContractViolated(RunEvent):
 
 @dataclass(slots=True, kw_only=True)
 class TextChunk(RunEvent):
-    """A step streamed some text through `ctx.run_stream`."""
+    """A step received a piece of text from a stream of `ctx.run_stream`. `text` is the new piece only."""
 
     step_id: str
     text: str
@@ -49,7 +52,11 @@ class TextChunk(RunEvent):
 
 @dataclass(slots=True, kw_only=True)
 class SpendRecorded(RunEvent):
-    """Spending was counted: a request or a purchase (`spend`) ended, or `record_usage` was called."""
+    """Spending was counted: a request or a purchase (`spend`) ended, or `record_usage` was called.
+
+    Each attempt at a request has its own event. Requests and purchases that cost nothing, because they were
+    refused without a bill or released, have one, too; `record.outcome` is `released` then.
+    """
 
     record: RequestRecord
     scope_path: tuple[str, ...]
@@ -58,7 +65,10 @@ class SpendRecorded(RunEvent):
 
 @dataclass(slots=True, kw_only=True)
 class BudgetWarning(RunEvent):
-    """A share of a budget, or of a `SpendLimit`, is spent.
+    """The spending of a budget, or of a `SpendLimit`, has reached one of the shares in its `warn_at`.
+
+    `threshold` is the share that is reached, and `share` is the share that is spent now; 1 is the whole
+    limit.
 
     Each share in `warn_at` is reported at most once: for a budget, once in each run, step, call or
     `budget_scope` that has the budget, also if the run is resumed; for a `SpendLimit`, once in a window among
@@ -87,7 +97,8 @@ class BudgetWarning(RunEvent):
 class BudgetRefused(PlacedFact, Notes):
     """A budget or spend limit refused a request, purchase, run or step, or cut off an answer.
 
-    It also tells that code recorded more spending after a budget was crossed; that spending is charged.
+    The event is also sent when `record_usage` records more spending after a budget was crossed. That spending
+    is charged all the same. If a store keeps the run, the event is stored.
     """
 
     kind: ClassVar[str] = "budget_refused"
@@ -98,7 +109,10 @@ class BudgetRefused(PlacedFact, Notes):
 
     @property
     def error(self) -> BudgetExceeded | RecordedError:
-        """The error. In a fact from a log, a `RecordedError` with its type and message."""
+        """The exception that the refusal raised: a `BudgetExceeded`, such as `CostBudgetExceeded`.
+
+        In an event that was read from a store, a `RecordedError` with its type and message.
+        """
         return self.raised if isinstance(self.raised, BudgetExceeded) else self.failure.as_error()
 
     @override
@@ -108,7 +122,11 @@ class BudgetRefused(PlacedFact, Notes):
 
 @dataclass(slots=True, kw_only=True)
 class BudgetWaiting(RequestInLine):
-    """A request has waited for a second for money that others have reserved. Sent once for each request."""
+    """A request has waited for a second for a budget or spend limit of which other requests hold the rest.
+
+    The others have reserved money, tokens or requests, and may give some of it back. The event is sent once
+    for each request that waits, and is stored if a store keeps the run.
+    """
 
     kind: ClassVar[str] = "budget_waiting"
     has_waited: ClassVar = False
@@ -133,7 +151,8 @@ class BudgetWaiting(RequestInLine):
 class RequestWaited(RequestInLine):
     """A request has stopped waiting in line for a budget, a spend limit or a provider limit.
 
-    It is reported and stored only if the wait took a second or more.
+    Its turn has come, or it was refused or cancelled. `seconds` is the length of the wait. Waits of less
+    than a second have no such event. If a store keeps the run, the event is stored.
     """
 
     kind: ClassVar[str] = "request_waited"
@@ -147,7 +166,10 @@ class RequestWaited(RequestInLine):
 
 @dataclass(slots=True, kw_only=True)
 class CircuitOpened(RunEvent):
-    """After a failure in this run, a `CircuitBreaker` stops requests to a provider for `cooldown` seconds."""
+    """After a failure in this run, a `CircuitBreaker` stops requests to a provider for `cooldown` seconds.
+
+    `last_failure` is the message of that failure.
+    """
 
     provider: str
     last_failure: str
@@ -159,7 +181,10 @@ class CircuitOpened(RunEvent):
 
 @dataclass(slots=True, kw_only=True)
 class CircuitClosed(RunEvent):
-    """A `CircuitBreaker` lets requests through again, because a request of this run was answered."""
+    """A `CircuitBreaker` lets all requests to a provider through again: a trial request succeeded.
+
+    The trial request, which a half-open circuit lets through, was made in this run.
+    """
 
     provider: str
     agent: str | None = None

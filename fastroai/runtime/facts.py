@@ -113,7 +113,7 @@ NOWHERE: Final = Part()
 
 @dataclass(slots=True, kw_only=True)
 class RunEvent:
-    """Something that happens in a run."""
+    """Something that happens in a run: the base class of all events that `on_event` and `stream` get."""
 
     part: Part = NOWHERE
     """The pipeline or graph in which it happens; nested ones report their own."""
@@ -124,7 +124,10 @@ class RunEvent:
 
     @property
     def run_id(self) -> str:
-        """The id of the run."""
+        """The id of the run. Events of nested pipelines and graphs have the id of the outermost run.
+
+        Only rows of `map` are runs with ids of their own.
+        """
         return self.part.run_id
 
     @property
@@ -139,7 +142,7 @@ class RunEvent:
 
     @property
     def at(self) -> datetime:
-        """The time at which it happened."""
+        """The time at which the event happened, with the time zone UTC."""
         return datetime.fromtimestamp(self.timestamp, UTC)
 
 
@@ -172,10 +175,12 @@ declared_facts: Final[dict[str, type[Fact]]] = {}
 class Fact(RunEvent):
     """An event that decides how a run continues, or that the log of the run keeps.
 
-    Each fact is about the run (`RunFact`), or it is the beginning (`Begins`) or the end (`Ends`) of something
-    in the run, or a note about it (`Notes`). A small thing may have a
+    It is the base class of these events; a trace lists them as its entries. Each fact is about the run
+    (`RunFact`), or it is the beginning (`Begins`) or the end (`Ends`) of something in the run, or a note
+    about it (`Notes`). A small thing may have a
     single fact that is both, with its outcome and cost. A subclass with a `kind` is read from logs by every
-    process that has imported its module; others read an `UnknownFact`.
+    process that has imported its module; others read an `UnknownFact`. Defining a second class with the same
+    `kind` raises `TypeError`.
     """
 
     kind: ClassVar[str]
@@ -206,42 +211,57 @@ class Fact(RunEvent):
 
     @property
     def child_run(self) -> str:
-        """Id of a separate run that belongs to this run, and is deleted with it; empty without one."""
+        """Id of a separate run that the fact is about, such as a row of `map`; empty in most facts.
+
+        That run belongs to this run, and is deleted with it.
+        """
         return ""
 
     @property
     def child_usage(self) -> Usage:
-        """The spending of `child_run` since it last ended, in a fact about its end; zero in other facts.
+        """The spending of the run `child_run` since it last ended, in a fact about its end.
 
-        The log of that run has the requests.
+        It is zero in all other facts. The log of that run has its requests.
         """
         return Usage()
 
     @property
     def about(self) -> Key:
-        """The key of the thing that the fact is about: all facts about one thing have the same key."""
+        """The key of the thing that the fact is about, such as `("step", "write")`.
+
+        It is a word for the kind of thing, followed by the texts that identify the thing in its run. All
+        facts about one thing have the same key.
+        """
         what, fields = _identifying(self.identity)
         return what, *[field(self) for field in fields]
 
     @property
     def where(self) -> str:
-        """The place that the fact is about; empty for a fact about the whole run."""
+        """The place that the fact is about: step ids and attempts, such as `write@1/inner/check`.
+
+        It is empty in a fact about a whole run, and in one that names no place, such as `RequestEnded`.
+        """
         return ""
 
     def in_short(self) -> str:
-        """Return what happened in a few words, for errors about a damaged log."""
+        """Return what happened in a few words, for errors about a damaged log; by default, the class name."""
         return self.short.format(self)
 
     def detached(self) -> Self:
-        """Return the fact without references to the process of the run, as traces have it."""
+        """Return a copy without the objects that only the process of the run has, as traces keep it.
+
+        These are the exception, the usage, and the values that a node has written. A fact that has none of
+        them is returned itself.
+        """
         kind: Any = type(self)
         live = {name: _LIVE[name] for name in _live_fields(kind) if getattr(self, name)}
         return replace(self, **live) if live else self
 
     def sentences(self, run: Telling) -> tuple[str, ...]:
-        """Return what happened in sentences, for `explain`: most facts have one, some have none or several.
+        """Return what happened in sentences, for `explain` of a trace.
 
-        Unless a class overrides this, the sentence is the one that `says` describes.
+        Most facts have one sentence, some have none or several. Unless a class overrides this method, the
+        sentence is made from the format in `says`. `run` looks up other things of the run.
         """
         return () if self.says is None else (self.says.format(self),)
 
@@ -295,9 +315,10 @@ class PlanFact(Fact):
 
 @dataclass(slots=True, kw_only=True)
 class UnknownFact(Notes):
-    """A fact whose kind no imported module declares.
+    """A fact that was read from a log, and whose kind no imported module declares.
 
-    A run with such a fact in its log cannot be resumed (`UnknownFactKind`) before you import that module.
+    `fields` has the fact as it is in the log. To resume a run with a fact of this kind, import the module
+    that declares the kind first; otherwise `resume` raises `UnknownFactKind`.
     """
 
     kind: str  # type: ignore[misc]  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -356,7 +377,11 @@ class Telling(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureFacts:
-    """The parts of an exception that can be stored: its type, message and class."""
+    """The parts of an exception that can be stored: type name, message, failure class and traceback.
+
+    A message of more than 10,000 characters is cut. `failure_class` is `recoverable`, `terminal` or
+    `ambiguous`. The traceback leaves out the lines of FastroAI.
+    """
 
     error_type: str
     message: Text[str]
@@ -368,7 +393,10 @@ class FailureFacts:
     """
 
     def as_error(self) -> RecordedError:
-        """Return an exception with this type and message."""
+        """Return a `RecordedError` that has the name of the type and the message.
+
+        It is not an exception of the original type.
+        """
         return RecordedError(self.error_type, self.message)
 
     def __str__(self) -> str:
@@ -453,20 +481,21 @@ class Wait:
 
     @property
     def until(self) -> datetime | None:
-        """Time at which the wait ends by itself, or, for a wait of your own, at which the step looks again.
+        """Time in UTC at which the wait ends by itself: the end of a sleep, or of the time to wait.
 
-        `None` if there is no such time.
+        For a wait of your own (`ctx.wait_for`), the time at which the step looks again. `None` if there is no
+        such time.
         """
         return None if self.deadline is None else datetime.fromtimestamp(self.deadline, UTC)
 
     @property
     def in_full(self) -> str:
-        """What it waits for, and why."""
+        """The whole wait as text for people, with its reason if it has one: `waits for file 'a.txt': …`."""
         return f"{self}: {self.why}" if self.why else str(self)
 
     @property
     def thing(self) -> str:
-        """What it waits for, in words: `file 'report.txt'`."""
+        """The thing that the step waits for, in words: its kind and its name, as in `file 'report.txt'`."""
         what = self.what.replace("_", " ")
         return f"{what} {self.name!r}" if self.name else what
 
@@ -500,7 +529,11 @@ WholePart: TypeAlias = Annotated[
 
 @dataclass(slots=True, kw_only=True)
 class RunStarted(RunFact):
-    """A run of any kind began: the first fact of its log. Nested runs tell only listeners of it."""
+    """A run of any kind began. It is the first fact in the log of the run.
+
+    Listeners (`on_event`) get it again each time that the run is resumed, and also for nested runs, which
+    have none in the log.
+    """
 
     kind: ClassVar[str] = "run_started"
     part: WholePart = NOWHERE
@@ -514,7 +547,7 @@ class RunStarted(RunFact):
 
     @property
     def steps(self) -> tuple[str, ...]:
-        """The ids of the steps of the run."""
+        """The ids of the steps or nodes in the definition of the run; empty for a run of rows (`map`)."""
         steps = self.definition.get("steps") if isinstance(self.definition, dict) else None
         return tuple(steps) if isinstance(steps, dict) else ()
 
@@ -527,7 +560,10 @@ class RunStarted(RunFact):
 
 @dataclass(slots=True, kw_only=True)
 class RunResumed(RunFact):
-    """A process resumed the run. Everything that had started and not ended starts again."""
+    """A process resumed the run. Everything that had started and not ended starts again.
+
+    Only the log and traces have this fact. Listeners (`on_event`) get a `RunStarted` when a run is resumed.
+    """
 
     kind: ClassVar[str] = "run_resumed"
     reopens: ClassVar = True
@@ -554,7 +590,8 @@ class RunFinished(RunFact, PlanFact):
     """A run ended or paused. Unless it is `finished`, it goes on when it is resumed.
 
     A run that its own rules ended, such as `max_visits` of a graph or a `kill` at a gate, ends in the same
-    way again.
+    way again. For nested runs, only listeners (`on_event`) get this event. For a run whose task was
+    cancelled, only the log has it.
     """
 
     kind: ClassVar[str] = "run_finished"
@@ -582,30 +619,38 @@ class RunFinished(RunFact, PlanFact):
 
     @property
     def questions(self) -> tuple[str, ...]:
-        """The ids of the questions that wait for an answer, first asked first.
+        """The ids of the questions for which the paused run waits, first asked first.
 
-        They are unique in the run only. An `Inbox` takes `QuestionAsked.inbox_id`: the run id, `:`, this id.
+        They are unique in the run only. `Inbox` takes longer ids: the run id, `:`, and this id.
         """
         return tuple(one.id for one in self.waits if one.what == "question")
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the run is paused for something to come: an answer, a message, a time, or a row.
+        """Whether the run is paused until something comes: an answer, a message, a time, or a row of `map`.
 
-        Then `wake` can resume it. A run that is paused for another reason needs a call of `resume`.
+        Then `wake` resumes the run when that has come. False for a run that is paused because somebody asked
+        for it, or because a conversation is incomplete: such a run needs a call of `resume`.
         """
         return self.reason_code == "rows_waiting" or any(one.what == self.reason_code for one in self.waits)
 
     @property
     def error(self) -> BaseException | None:
-        """The exception with which the run failed, if it did."""
+        """The exception with which the run failed; `None` if it did not fail.
+
+        In a fact from a log or a trace, it is a `RecordedError` with the type and message of the exception.
+        """
         if self.raised is not None or self.failure is None:
             return self.raised
         return self.failure.as_error()
 
     @property
     def usage(self) -> Usage:
-        """The usage of the run. Raises `ConfigurationError` for a fact from a log, which has no usage."""
+        """The usage of the run: its cost, tokens and requests, also those of earlier processes.
+
+        The events that listeners (`on_event`, `stream`) get have it. In a fact from a log or a trace, this
+        raises `ConfigurationError`.
+        """
         return _spent(self.spent_in, self)
 
     @override
@@ -618,9 +663,9 @@ class RunFinished(RunFact, PlanFact):
 
 @dataclass(slots=True, kw_only=True)
 class PauseRequested(RunFact, PlanFact):
-    """Somebody asked the run to pause: running steps may finish, and no other step starts.
+    """Somebody asked the run to pause: running steps may finish, no other step starts, and the run pauses.
 
-    A pipeline or graph that is a step has a `PauseRequested` of its own.
+    A nested pipeline or graph has a `PauseRequested` of its own.
     """
 
     kind: ClassVar[str] = "pause_requested"
@@ -629,7 +674,11 @@ class PauseRequested(RunFact, PlanFact):
 
 @dataclass(slots=True, kw_only=True)
 class StopRequested(RunFact, PlanFact):
-    """Somebody asked the run to stop at once."""
+    """The run was asked to stop at once: running steps are cancelled, and the run ends `cancelled`.
+
+    `reason` says why, in words: `cancel` was called for the run, or the task that ran it was cancelled. In
+    the second case, only the log and traces have this fact, and listeners do not get it.
+    """
 
     kind: ClassVar[str] = "stop_requested"
     says: ClassVar = None
@@ -723,7 +772,11 @@ class StepEnds(StepFact, Ends, PlanFact):
 
 @dataclass(slots=True, init=False)
 class StepStarted(UnitDecision, Begins):
-    """A step started, because of `cause`."""
+    """A step started, or in a graph a visit to a node. `cause` says why, in words.
+
+    It is sent once for all attempts: a retry has a `StepRetried` instead. When a run is resumed, the steps
+    that had not finished start again.
+    """
 
     kind: ClassVar[str] = "step_started"
     counted_as: ClassVar = "step"
@@ -761,7 +814,10 @@ class StepStarted(UnitDecision, Begins):
 
 @dataclass(slots=True)
 class StepSkipped(UnitDecision, Ends):
-    """A step will not run, because of `cause`. A node of a graph may still run in a later visit."""
+    """A step will not run. `cause` says why, in words, such as `it needs 'load', which failed`.
+
+    A node of a graph may still run in a later visit.
+    """
 
     kind: ClassVar[str] = "step_skipped"
     counted_as: ClassVar = "step"
@@ -778,7 +834,10 @@ class StepSkipped(UnitDecision, Ends):
 
 @dataclass(slots=True, init=False)
 class StepFinished(StepEnds):
-    """A step finished with an output."""
+    """A step finished with an output, perhaps after retries.
+
+    An incomplete `ConversationState` is an output, too: `conversation` is `incomplete` then.
+    """
 
     kind: ClassVar[str] = "step_finished"
     short: ClassVar = "an output of {0.step_id!r}"
@@ -825,7 +884,11 @@ class StepFinished(StepEnds):
 
     @property
     def usage(self) -> Usage:
-        """The usage of the step. Raises `ConfigurationError` for a fact from a log, which has no usage."""
+        """The usage of the step, all its attempts included: its cost, tokens and requests.
+
+        The events that listeners (`on_event`, `stream`) get have it. In a fact from a log or a trace, this
+        raises `ConfigurationError`.
+        """
         return _spent(self.spent_in, self)
 
     @override
@@ -839,7 +902,10 @@ class StepFinished(StepEnds):
 
 @dataclass(slots=True)
 class StepFailed(StepEnds):
-    """A step failed, after its retries. In a workflow, each attempt whose result is not accepted counts."""
+    """A step failed for good, after its retries. `failure` and `error` are those of its last attempt.
+
+    In a workflow, each attempt whose result is not accepted has a `StepFailed`.
+    """
 
     kind: ClassVar[str] = "step_failed"
     short: ClassVar = "a failure of {0.step_id!r}"
@@ -866,12 +932,19 @@ class StepFailed(StepEnds):
 
     @property
     def error(self) -> BaseException:
-        """The exception; for a fact from a log, a `RecordedError` with its type and message."""
+        """The exception with which the step failed.
+
+        In a fact from a log or a trace, it is a `RecordedError` with the type and message of the exception.
+        """
         return self.failure.as_error() if self.raised is None else self.raised
 
     @property
     def usage(self) -> Usage:
-        """The usage of the step. Raises `ConfigurationError` for a fact from a log, which has no usage."""
+        """The usage of the step, all its attempts included: its cost, tokens and requests.
+
+        The events that listeners (`on_event`, `stream`) get have it. In a fact from a log or a trace, this
+        raises `ConfigurationError`.
+        """
         return _spent(self.spent_in, self)
 
     @override
@@ -882,7 +955,10 @@ class StepFailed(StepEnds):
 
 @dataclass(slots=True)
 class StepCancelled(StepEnds):
-    """A step was cancelled, because of `cause`."""
+    """A step that had started was cancelled. `cause` says why, in words, such as `'load' failed`.
+
+    When the run is resumed, the step starts again.
+    """
 
     kind: ClassVar[str] = "step_cancelled"
     says: ClassVar = "{0.place}: cancelled, because {0.cause}"
@@ -895,9 +971,10 @@ class StepCancelled(StepEnds):
 
 @dataclass(slots=True)
 class StepHalted(StepEnds):
-    """A step stopped, because it waits for something, or runs a pipeline or graph that was paused.
+    """A step stopped without an output, because it waits for something, or the run inside it was paused.
 
-    It runs again, from its beginning, when the run is resumed.
+    It waits for an answer, a message, a time or the like. When the run is resumed, the step runs again from
+    its beginning.
     """
 
     kind: ClassVar[str] = "step_halted"
@@ -964,17 +1041,20 @@ class StepRetried(PlacedFact, Ends):
 
     @property
     def step_id(self) -> str:
-        """The id of the step."""
+        """The id of the step that is retried, or whose agent call is."""
         return step_name(self.place)
 
     @property
     def error(self) -> BaseException:
-        """The exception; for a fact from a log, a `RecordedError` with its type and message."""
+        """The exception with which the attempt failed.
+
+        In a fact from a log or a trace, it is a `RecordedError` with the type and message of the exception.
+        """
         return self.failure.as_error() if self.raised is None else self.raised
 
     @property
     def failure_class(self) -> FailureClass:
-        """The class of the failure, which decides whether it is retried."""
+        """The class of the failure, which decides whether the work is retried."""
         return FailureClass(self.failure.failure_class)
 
     @override
@@ -1004,7 +1084,11 @@ def wait_id(place: str, *names: str) -> str:
 
 @dataclass(slots=True)
 class QuestionAsked(StepFact, Begins, PlanFact):
-    """A step asked a person a question: with `ctx.ask`, or as a pause node, which returns the question."""
+    """A step asked a person a question: with `ctx.ask`, as a pause node of a graph, or as a workflow's gate.
+
+    The questions of `ctx.ask` are only in the log and in traces; listeners (`on_event`) get a `StepHalted`.
+    A pause node returns the question, and its output is the answer.
+    """
 
     kind: ClassVar[str] = "question_asked"
     short: ClassVar = "a question of {0.step_id!r}"
@@ -1036,12 +1120,15 @@ class QuestionAsked(StepFact, Begins, PlanFact):
 
     @property
     def inbox_id(self) -> str:
-        """The id of the question, unique in the store: pass it to `Inbox.get` and `Inbox.answer`."""
+        """The id of the question, unique in the store: the run id, `:`, and `id`.
+
+        `Inbox.get` and `Inbox.answer` take it.
+        """
         return f"{self.run_id}:{self.id}"
 
     @property
     def wait(self) -> Wait:
-        """The wait of the step for the answer."""
+        """The wait of the step for the answer, with its deadline if there is one."""
         return Wait(what="question", id=self.id, deadline=self.deadline)
 
     @override
@@ -1054,9 +1141,9 @@ class QuestionAsked(StepFact, Begins, PlanFact):
 
 @dataclass(slots=True)
 class AnswerGiven(StepFact, Ends, PlanFact):
-    """Somebody answered a question. The answer to a pause node is the output of the node.
+    """Somebody answered a question. The answer to a pause node of a graph is the output of the node.
 
-    That is a person, except at gates of workflows that `WorkflowRuns` drives: there, `reviewer` can be
+    A person has answered, except at gates of workflows that `WorkflowRuns` drives: there, `reviewer` can be
     `an agent`, or `the system` for the policy of the gate and the end of its time.
     """
 
@@ -1083,7 +1170,10 @@ class AnswerGiven(StepFact, Ends, PlanFact):
 
 @dataclass(slots=True)
 class WaitStarted(StepFact, Begins):
-    """A step sleeps, or waits for a message or anything else but an answer."""
+    """A step began to sleep, or to wait for a message or for anything else but an answer.
+
+    Only the log and traces have this fact; listeners (`on_event`) do not get it.
+    """
 
     kind: ClassVar[str] = "wait_started"
     says: ClassVar = "{0.place}: {0.wait.in_full}"
@@ -1099,7 +1189,11 @@ class WaitStarted(StepFact, Begins):
 
 @dataclass(slots=True)
 class WaitEnded(StepFact, Ends):
-    """A step has slept, has received a message, got what else it waited for, or gave up waiting."""
+    """A wait of a step is over: it has slept, received its message or value, or waited in vain.
+
+    `in_vain` says that the time to wait was over before anything came. Only the log and traces have this
+    fact; listeners (`on_event`) do not get it.
+    """
 
     kind: ClassVar[str] = "wait_ended"
     holds: ClassVar = "the message that {0.place!r} received"
@@ -1172,7 +1266,11 @@ class CallFact(PlacedFact, Notes):
 
 @dataclass(slots=True, kw_only=True)
 class CallChanged(CallFact):
-    """The declaration of a call has changed since its answer was stored. Listeners get this event, too."""
+    """A resumed run found that the code declares a call differently than when its answer was stored.
+
+    `answer` says whether the stored answer is used all the same (`kept`), or the model is asked again
+    (`asked_anew`), as `on_changed` says. Listeners (`on_event`) get this event, too.
+    """
 
     kind: ClassVar[str] = "call_changed"
     attempt: int = 1
@@ -1191,9 +1289,10 @@ class CallChanged(CallFact):
 
 @dataclass(slots=True, kw_only=True)
 class CallLeftOver(CallFact):
-    """A call or nested run on record was not made again, because an answer before it was asked again.
+    """A stored call or nested run was not made again in a resumed run, after an earlier answer was replaced.
 
-    It stays charged.
+    The model was asked again for an answer before it, and with the new answer the step took another way. The
+    cost of the stored call stays charged. Listeners (`on_event`) get this event, too.
     """
 
     kind: ClassVar[str] = "call_left_over"
@@ -1208,7 +1307,10 @@ class CallLeftOver(CallFact):
 
 @dataclass(slots=True, kw_only=True)
 class CallEnded(PlacedFact, Ends):
-    """A call of a typed function returned or raised."""
+    """A call of a typed function (`@infer` or `@compute`) ended: it returned, raised, or was cancelled.
+
+    `failure` is `None` if it returned. Listeners (`on_event`) do not get the ends of cancelled calls.
+    """
 
     kind: ClassVar[str] = "call_ended"
     counted_as: ClassVar = "call"
@@ -1247,7 +1349,7 @@ class CallEnded(PlacedFact, Ends):
 
     @property
     def step_id(self) -> str:
-        """The name of the function."""
+        """The name of the function that was called."""
         return step_name(self.place)
 
     @override
@@ -1287,7 +1389,10 @@ class RequestPlace:
 
 @dataclass(slots=True, kw_only=True)
 class RequestSent(Begins):
-    """A request to a model is about to be sent."""
+    """A request to a model is about to be sent. Each attempt at a request has its own.
+
+    Only the log and traces have this fact; listeners (`on_event`) do not get it.
+    """
 
     kind: ClassVar[str] = "request_sent"
     says: ClassVar = None
@@ -1335,9 +1440,10 @@ class RequestSent(Begins):
 
 @dataclass(slots=True, kw_only=True)
 class RequestEnded(Ends):
-    """A request ended.
+    """A request to a model ended.
 
-    `record` has its cost, if it was charged. `response` is `None` if no answer came, or if it was cut.
+    `record` has its cost, if it was charged. `response` is `None` if no answer came, or if it was cut. Only
+    the log and traces have this fact; listeners (`on_event`) get a `SpendRecorded`.
     """
 
     kind: ClassVar[str] = "request_ended"
@@ -1365,7 +1471,8 @@ class RequestEnded(Ends):
 class RequestInBatch(PlacedFact, Notes):
     """A request was sent in a batch, or is answered in the background of its provider.
 
-    A process that resumes the run collects the answer.
+    If the process of the run dies, the process that resumes the run collects the answer, and does not send
+    the request again. Only runs with a store have this fact, and listeners (`on_event`) do not get it.
     """
 
     kind: ClassVar[str] = "request_in_batch"
@@ -1385,6 +1492,7 @@ class AgentCallEnded(PlacedFact, Ends):
 
     Only runs with a store have this event, and only for agent calls that no tool makes. A call has no such
     event if its last answer calls no function tool, or only an output tool: that answer is its end.
+    `failure` is `None` if the call did not fail. Listeners (`on_event`) do not get this event.
     """
 
     kind: ClassVar[str] = "agent_call_ended"
@@ -1405,7 +1513,11 @@ class AgentCallEnded(PlacedFact, Ends):
 
 @dataclass(slots=True, kw_only=True)
 class SpendingRecorded(PlacedFact, Begins, PlanFact):
-    """A step recorded or reserved spending that is not a request of an agent."""
+    """A step recorded spending (`ctx.record_usage`), or reserved money for a purchase (`spend`).
+
+    A purchase has two of these facts with the same `id`: at its beginning, with the most that it can cost,
+    and at its end, with its cost. Only the log and traces have them; listeners get a `SpendRecorded`.
+    """
 
     kind: ClassVar[str] = "spending_recorded"
     says: ClassVar = None
@@ -1431,7 +1543,8 @@ class SpendingRecorded(PlacedFact, Begins, PlanFact):
 class ToolEnded(PlacedFact, Ends):
     """A tool returned, raised `ModelRetry` or `ToolFailed` for the model, or deferred its call.
 
-    A tool that raised another exception has no such event.
+    A tool that raised another exception has no such event. A tool with `metadata={"repeatable": True}` never
+    has one. Only the log and traces have this event; listeners (`on_event`) do not get it.
     """
 
     kind: ClassVar[str] = "tool_ended"
@@ -1462,7 +1575,10 @@ class ToolEnded(PlacedFact, Ends):
 
 @dataclass(slots=True, kw_only=True)
 class OnceStarted(PlacedFact, Begins):
-    """A side effect of `ctx.once` is about to happen."""
+    """A side effect of `ctx.once` is about to happen. `name` is its name in the step.
+
+    Only the log and traces have this fact; listeners (`on_event`) do not get it.
+    """
 
     kind: ClassVar[str] = "once_started"
     says: ClassVar = "{0.place}: does {0.name!r}, once in this run"
@@ -1474,7 +1590,10 @@ class OnceStarted(PlacedFact, Begins):
 
 @dataclass(slots=True, kw_only=True)
 class OnceDone(PlacedFact, Ends):
-    """A side effect of `ctx.once` has happened."""
+    """A side effect of `ctx.once` has happened, and returned `result`. It is not repeated in this run.
+
+    Only the log and traces have this fact; listeners (`on_event`) do not get it.
+    """
 
     kind: ClassVar[str] = "once_done"
     says: ClassVar = None
@@ -1487,7 +1606,10 @@ class OnceDone(PlacedFact, Ends):
 
 @dataclass(slots=True, kw_only=True)
 class OnceFailed(PlacedFact, Ends):
-    """A side effect of `ctx.once` raised an exception. The next attempt at the step does it again."""
+    """A side effect of `ctx.once` raised an exception. The next attempt at the step repeats the effect.
+
+    Only the log and traces have this fact; listeners (`on_event`) do not get it.
+    """
 
     kind: ClassVar[str] = "once_failed"
     says: ClassVar = None
@@ -1498,7 +1620,11 @@ class OnceFailed(PlacedFact, Ends):
 
 @dataclass(slots=True, kw_only=True)
 class ReplayDiverged(PlacedFact, Notes):
-    """A request differs from the one on record for its place, so it was sent and paid for again."""
+    """A resumed run makes another request than the one that is stored for this place.
+
+    So the stored answer is not used, and the new request is sent and paid for, too. Only the log and traces
+    have this fact; listeners (`on_event`) do not get it.
+    """
 
     kind: ClassVar[str] = "replay_diverged"
     identity: ClassVar = ("agent call", "place", "call")

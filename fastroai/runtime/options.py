@@ -14,7 +14,9 @@ _LONG: Final = 3600.0
 
 
 class LongTimeoutWarning(FastroAIWarning):
-    """A `timeout` is a number above 3,600 seconds, so it may be meant in milliseconds.
+    """Warning: a `timeout` is a number above 3,600 seconds, so it may be meant in milliseconds.
+
+    The timeout still counts as seconds.
 
     What to do: Give seconds; if you mean more than an hour, pass a `timedelta`, which does not warn.
     """

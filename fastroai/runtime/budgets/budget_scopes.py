@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remaining:
-    """The least amounts that any `Budget` around has left. `None` without a limit; never negative.
+    """The amounts that are left to spend here: of each kind, the least that any `Budget` around has left.
 
-    Spend limits are not included.
+    An amount is `None` if no budget limits it, and 0 if it is used up or overdrawn. Spend limits
+    (`SpendLimit`) are not included.
     """
 
     usd: Decimal | None
@@ -40,12 +41,12 @@ class Remaining:
 
     @property
     def microcents(self) -> int | None:
-        """`usd` in microcents ($1 = 1,000,000), rounded once, half to even."""
+        """Money left, in microcents ($1 = 1,000,000), rounded half to even; `None` without a limit."""
         return None if self.usd is None else usd_to_microcents(self.usd)
 
 
 class BudgetView:
-    """The budgets around some code, for decisions that depend on what is left.
+    """The budgets around some code, as `ctx.budget` returns them, for decisions that depend on what is left.
 
         if ctx.budget.remaining.usd is not None and ctx.budget.remaining.usd < Decimal("0.02"):
             question = f"In one sentence: {question}"
@@ -59,7 +60,11 @@ class BudgetView:
 
     @property
     def remaining(self) -> Remaining:
-        """The least amounts that any of the budgets has left now."""
+        """The amounts that are left now: of each kind, the least that any of the budgets has left.
+
+        Money, tokens and requests that requests in flight have reserved are not left. An amount is `None` if
+        no budget limits it, and never negative. The time left also takes timeouts into account.
+        """
         room = NO_LIMIT
         with self._scope.tree.lock:
             for account in self._scope.bounds.accounts:
@@ -74,17 +79,18 @@ class BudgetView:
 
     @property
     def share(self) -> Decimal:
-        """The largest share that is spent of a budget around: 1 is all of it; 0 without a budget.
+        """The spent share of the budget around that is nearest to its end: 1 is all of it.
 
-        Money, tokens and requests count. Time does not, nor do requests in flight.
+        Money, tokens and requests count; time and requests in flight do not. It is 0 without a budget, and
+        above 1 if a budget is overdrawn.
         """
         with self._scope.tree.lock:
             return max((account.share for account in self._scope.bounds.accounts), default=Decimal(0))
 
     def paused(self) -> AbstractContextManager[None]:
-        """Return a context manager that stops the clocks of all budgets around: `with ctx.budget.paused():`.
+        """Return a context manager in which the time of all budgets around, `Budget(ms=...)`, stands still.
 
-        Use it while the code waits for a person. Timeouts are not stopped.
+        Use it while the code waits for a person: `with ctx.budget.paused():`. Timeouts are not stopped.
         """
         return self._scope.time.waiting_for_people()
 
@@ -99,14 +105,18 @@ class BudgetView:
 
 
 class BudgetScope(BudgetView):
-    """A budget around any code; made by `budget_scope`."""
+    """A budget around any code, and a count of the spending inside. `budget_scope` makes it.
+
+    Enter it with `async with`, or with `with` in code that is not async. Everything that it counts can also
+    be read after the block.
+    """
 
     def __init__(self, scope: Scope) -> None:
         super().__init__(scope)
 
     @property
     def usage(self) -> Usage:
-        """The usage inside so far."""
+        """The usage of all agent calls and purchases inside so far: cost, tokens and requests."""
         return self._scope.spent()
 
     @property
@@ -116,7 +126,7 @@ class BudgetScope(BudgetView):
             return tuple(self._scope.spending.records)
 
     def report(self) -> UsageReport:
-        """Return a report of the spending inside, by step, agent, model and so on."""
+        """Return a report of the spending inside so far, which sums it by step, agent, model and so on."""
         from fastroai.usage.reports.report import UsageReport
 
         return UsageReport.of(self.records)
@@ -175,8 +185,8 @@ def budget_scope(
 ) -> BudgetScope:
     """Set a budget for all FastroAgent calls inside, at any depth and in any task that is started there.
 
-    A call that the budget cannot pay for raises `BudgetExceeded`. The scope also adds tags and a tenant to
-    the spending inside, with or without a budget.
+    Calls in pipelines and other runs inside count, too. A call that the budget cannot pay for raises
+    `BudgetExceeded`. The scope also adds tags and a tenant to the spending inside, with or without a budget.
 
         async with budget_scope(Budget(usd="0.50")) as scope:
             await asyncio.gather(*(agent.run(question) for question in questions))
@@ -191,8 +201,11 @@ def budget_scope(
         name: Name in errors and traces.
         deps: Argument for spend limits whose key is a function of the dependencies.
         tracer: Tracer for spans inside, unless an agent or pipeline has a tracer of its own.
-        on_event: Called with events inside, such as `SpendRecorded`, `BudgetWarning` and `BudgetRefused`;
-            it may be async.
+        on_event: Function that is called with each event inside, such as `SpendRecorded`, `BudgetWarning` and
+            `BudgetRefused`. It may be async. Its exceptions are logged.
+
+    Returns:
+        The scope, to enter with `async with` or `with`. `usage`, `records` and `remaining` can be read in it.
 
     Raises:
         ConfigurationError: an invalid budget, tag or tenant; or, on entering by `with`, a `Budget(ms=...)`,

@@ -53,11 +53,11 @@ class CircuitBreaker:
     """Stops requests to a provider after `failures` of them have failed within `window` seconds.
 
     For `cooldown` seconds the circuit is open: requests fail at once with `CircuitOpenError`, and a
-    `FallbackModel` moves on to its next candidate. Then it is half-open: `probes` requests may try. The first
-    successful one closes the circuit, and a failed one opens it again.
+    `FallbackModel` moves on to its next candidate. Then it is half-open: up to `probes` requests at a time
+    may try. The first successful one closes the circuit, and a failed one opens it again.
 
-    Failed connections, timeouts, and statuses of 500 and more are failures. A 429 is not: the provider
-    works, and
+    Failed connections, timeouts, a status of 408, and statuses of 500 and more are failures. A 429 is not:
+    the provider works, and
     asks you to wait. Share one object between agents and `ProviderLimit`s; it has a circuit of its own for
     each provider. With a `store`, the failures of all processes with that store and `key` count together, and
     a circuit is open for all of them.
@@ -118,17 +118,24 @@ class CircuitBreaker:
 
     @property
     def state(self) -> CircuitState:
-        """`closed`, `half-open` or `open`: the state of the worst circuit."""
+        """`closed`, `half-open` or `open`: the worst state among the circuits of all providers.
+
+        It is `closed` before the first request. With a store, it is the state that this process saw last.
+        """
         with self._lock:
             states: list[CircuitState] = [circuit.state for circuit in self._circuits.values()]
         return max(states, key=SEVERITY.index) if states else "closed"
 
     def state_of(self, provider: str) -> CircuitState:
-        """Return the state of the circuit of one provider, by PydanticAI's name of the provider."""
+        """Return the state of the circuit of one provider: `closed`, `half-open` or `open`.
+
+        `provider` is PydanticAI's name of the provider, such as `openai`. The state is `closed` for a
+        provider that has had no request. With a store, it is the state that this process saw last.
+        """
         return self.circuit_of(provider).state
 
     def circuit_of(self, provider: str) -> ProviderCircuit:
-        """Return the circuit of one provider."""
+        """Return the circuit of one provider, by PydanticAI's name. It is made if there is none yet."""
         with self._lock:
             circuit = self._circuits.get(provider)
             if circuit is None:
@@ -140,7 +147,11 @@ class CircuitBreaker:
             return circuit
 
     def share(self, sharing: Sharing) -> None:
-        """Share the circuits in the store of the breaker's limit, unless they are shared already."""
+        """Share the circuits with other processes in the store of the `ProviderLimit` that has this breaker.
+
+        The limit calls this. The circuits begin closed then. A breaker with a store of its own, or of an
+        earlier limit, keeps that.
+        """
         if self.sharing is None:
             self.sharing = sharing
             self._start()

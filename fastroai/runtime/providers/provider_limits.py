@@ -45,7 +45,8 @@ class ProviderLimit:
     Requests wait their turn before they are sent, first come, first served, across all agents, steps,
     pipelines, threads and event loops of the process. In any 60 seconds at most `requests_per_minute` are
     sent. Tokens are estimated before a request is sent, and corrected by its usage. After a 429, a 503 or the
-    like with `Retry-After`, no request is sent before that time.
+    like with `Retry-After`, no request is sent before that time. At least one limit or a `circuit_breaker` is
+    needed; a limit that is `None` does not apply.
 
     With a `store`, one limit applies to all processes and machines that use the same store and `key`.
 
@@ -115,11 +116,15 @@ class ProviderLimit:
         return f"ProviderLimit({', '.join(f'{name}={value}' for name, value in given if value is not None)})"
 
     def status(self, provider: str) -> ProviderLimitStatus:
-        """Return the present use of one provider, by PydanticAI's name of the provider."""
+        """Return the present use of one provider under this limit: requests in flight, waiting, and sent.
+
+        `provider` is PydanticAI's name of the provider, such as `openai`. Before the first request, nothing
+        is in use. With a `store`, the numbers count all processes, as this process last read them.
+        """
         return self.queue(provider).status()
 
     def queue(self, provider: str) -> Queue:
-        """Return the queue at which requests to one provider wait."""
+        """Return the queue in which requests to one provider wait for their turn. It is made if needed."""
         with self._lock:
             queue = self._queues.get(provider)
             if queue is None:
@@ -131,14 +136,16 @@ class ProviderLimit:
 
     @property
     def limits(self) -> tuple[int | None, int | None, int | None]:
-        """The most requests at one time, requests in a minute, and tokens in a minute."""
+        """The most requests at one time, requests in a minute, and tokens in a minute; `None`: no limit."""
         return self.max_concurrency, self.requests_per_minute, self.tokens_per_minute
 
     @property
     def order(self) -> tuple[bool, str, int]:
-        """Requests under several limits wait for them in this order, so that no two wait for each other.
+        """Sort key of this limit: a request under several limits waits for the limits in this order.
 
-        It is the same in all processes for limits that they share, which come last.
+        With one order for all requests, no two wait for each other. Limits without a store come first, in the
+        order in which they were made. Limits with a store come last, by their `key`, so that their order is
+        the same in all processes.
         """
         return self.sharing is not None, "" if self.sharing is None else self.sharing.key, self.serial
 

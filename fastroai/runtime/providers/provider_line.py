@@ -18,9 +18,11 @@ MINUTE: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class ProviderLimitStatus:
-    """The present use of one provider under a `ProviderLimit`.
+    """The present use of one provider under a `ProviderLimit`, as `ProviderLimit.status` returns it.
 
-    For a limit with a `store`, it is the use by all processes, as this process last read it.
+    `waiting` is the number of requests in line. `requests_last_minute` and `tokens_last_minute` are `None` if
+    the limit does not limit them. `held_back_for` is 0 if the provider has not asked to wait. For a limit
+    with a `store`, it is the use by all processes, as this process last read it.
     """
 
     in_flight: int

@@ -40,7 +40,7 @@ class FailureClass(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureContext:
-    """The place and attempt of a failure, for classifiers."""
+    """Details of a failure that a classifier gets beside the exception: step, attempt, run, and causes."""
 
     step_id: str | None = None
     """The step, if the failure was in one."""
@@ -71,8 +71,15 @@ def classify(
 ) -> FailureClass:
     """Return the class of a failure: from the first classifier that returns one, or from built-in rules.
 
-    A classifier that raises is logged and skipped. Cancellation, and exceptions that are no `Exception`, such
-    as `KeyboardInterrupt`, are `TERMINAL`; classifiers are not asked about them.
+    A classifier that raises, or returns anything but a `FailureClass` or `None`, is logged and skipped.
+    Cancellation, and exceptions that are no `Exception`, such as `KeyboardInterrupt`, are `TERMINAL`;
+    classifiers are not asked about them.
+
+    By the built-in rules, rate limits, statuses 408, 409, 425, 429 and 5xx, and connections that were never
+    made are `RECOVERABLE`. Other statuses of 4xx, exhausted quotas, reached budgets, mistakes of
+    configuration, `NameError` and the like are `TERMINAL`. Timeouts, connections lost on the way, and all
+    other exceptions, such as `ValueError`, are `AMBIGUOUS`. A `StepExecutionError` has the class of the
+    exception in it, and a group that of its worst member.
 
         classify(ConnectionRefusedError())  # FailureClass.RECOVERABLE
     """

@@ -39,7 +39,9 @@ class RetryPolicy:
         RetryPolicy(max_retries=5, backoff=0.5)
 
     Give it as `retry=`: alone, for recoverable and ambiguous failures; or in a mapping by `FailureClass`.
-    Terminal failures are never retried.
+    Terminal failures are never retried. `max_retries` counts the attempts after the first one. The wait
+    doubles with each retry, from at most `backoff` to at most `max_backoff` seconds; by default, it is a
+    random time between zero and that.
 
     Raises:
         ConfigurationError: an invalid value.
@@ -63,7 +65,11 @@ class RetryPolicy:
             raise ConfigurationError("jitter", self.jitter, "'full' or 'none'")
 
     def delay(self, number: int) -> float:
-        """Return the seconds to wait before retry `number`, from 1."""
+        """Return the seconds to wait before retry `number`, which begins at 1.
+
+        The longest wait is `backoff` before the first retry. It doubles each time, up to `max_backoff`. With
+        the jitter `"full"`, the default, the result is a random time between zero and the longest wait.
+        """
         first, most = in_seconds(self.backoff), in_seconds(self.max_backoff)
         longest = min(most, first * 2.0 ** min(number - 1, 32))
         return random.uniform(0.0, longest) if self.jitter == "full" else longest
@@ -158,7 +164,13 @@ DEFAULT_RETRY: Final[Mapping[FailureClass, RetryPolicy]] = RetryPolicies(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetriesUsed:
-    """Attempts and retries so far for one piece of work. A resumed run continues from these numbers."""
+    """Numbers of the attempts and retries so far of one piece of work: a step, or an agent call in it.
+
+    A resumed run continues from these numbers.
+
+    Raises:
+        ConfigurationError: a number is negative or not whole, or `attempt` is 0.
+    """
 
     attempt: int = 1
     """Number of the present attempt, from 1."""
@@ -173,24 +185,32 @@ class RetriesUsed:
         check_count("ambiguous", self.ambiguous, required=True)
 
     def of(self, failure: FailureClass) -> int:
-        """Return the number of retries after failures of this class."""
+        """Return the number of retries so far after failures of this class; 0 for terminal failures."""
         return {FailureClass.RECOVERABLE: self.recoverable, FailureClass.AMBIGUOUS: self.ambiguous}.get(
             failure, 0
         )
 
     def after(self, failure: FailureClass) -> RetriesUsed:
-        """Return the numbers with one more retry, after a failure of this class."""
+        """Return new numbers, with the next attempt and one more retry after a failure of this class.
+
+        A failure that is not recoverable counts as ambiguous.
+        """
         if failure is FailureClass.RECOVERABLE:
             return replace(self, attempt=self.attempt + 1, recoverable=self.recoverable + 1)
         return replace(self, attempt=self.attempt + 1, ambiguous=self.ambiguous + 1)
 
     def to_json(self) -> dict[str, int]:
-        """Return the numbers as JSON."""
+        """Return the numbers as a dict for JSON, with the keys `attempt`, `recoverable` and `ambiguous`."""
         return {"attempt": self.attempt, "recoverable": self.recoverable, "ambiguous": self.ambiguous}
 
     @classmethod
     def from_json(cls, data: Mapping[str, int]) -> Self:
-        """Return the numbers from the JSON of `to_json`."""
+        """Return the numbers from a dict that `to_json` has made. A missing key has its default.
+
+        Raises:
+            TypeError: there is a key of another name.
+            ConfigurationError: a number is invalid.
+        """
         return cls(**data)
 
 
