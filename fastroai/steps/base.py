@@ -53,11 +53,12 @@ _NO_CONTRACT: Final = Contract()
 
 
 class BaseStep(ABC, Generic[DepsT_contra, OutputT_co]):
-    """One unit of work in a pipeline.
+    """One unit of work in a pipeline or graph, as a class: the base class of all steps.
 
-    Subclass it for steps with state of their own; `config` and `contract` may be set on the class or on an
+    Subclass it for steps with attributes of their own; `@step` makes a step of a function. All runs share the
+    instance, so keep nothing of a run on it. `config` and `contract` may be set on the class or on an
     instance. pydantic validates the output as the output type, `Category` here, and may convert it. An output
-    that does not fit is a `ContractViolation`.
+    that does not fit fails the step with a `ContractViolation`. Without an output type, nothing is checked.
 
         class Classify(BaseStep[Deps, Category]):
             config = StepConfig(timeout=30)
@@ -81,7 +82,10 @@ class BaseStep(ABC, Generic[DepsT_contra, OutputT_co]):
 
         @property
         def last_usage(self) -> None:
-            """Raise `AttributeError`: an instance is shared by runs, so no run's usage can be kept on it."""
+            """Not available: reading or setting it raises `AttributeError`.
+
+            Runs share the step, so no run's usage can be kept on it. Use `ctx.usage` or `result.usage.steps`.
+            """
             raise AttributeError(_LAST_USAGE, name="last_usage", obj=self)
 
         @last_usage.setter
@@ -90,10 +94,16 @@ class BaseStep(ABC, Generic[DepsT_contra, OutputT_co]):
 
     @abstractmethod
     def execute(self, context: StepContext[DepsT_contra]) -> Awaitable[OutputT_co]:
-        """Do the work of the step. Write it as `async def`."""
+        """Do one attempt at the work of the step, and return its output. Write it as `async def`.
+
+        An exception makes the attempt fail; it is repeated if the retries of the step allow that.
+        """
 
     def for_items(self) -> BaseStep[DepsT_contra, OutputT_co]:
-        """Return the step that `ctx.map` runs for each item. That step reads the item as its input `item`."""
+        """Return the step that `ctx.map` runs for each item: by default, this step itself.
+
+        That step reads the item as its input `item`.
+        """
         return self
 
     def declares(self) -> Mapping[str, str]:
@@ -106,26 +116,31 @@ class BaseStep(ABC, Generic[DepsT_contra, OutputT_co]):
         return {}
 
     def inferred_output(self) -> Annotation | None:
-        """Return the type of the output if no contract declares it; `None` if the type is not known.
+        """Return the type of the output that the class declares; `None` if it declares none, or `Any`.
 
         The type is the one in `BaseStep[Deps, Category]`, also through subclasses and generic aliases, or
-        otherwise the return annotation of `execute`.
+        otherwise the return annotation of `execute`. Outputs are validated as this type, unless a contract
+        of the step declares another one.
         """
         said: Annotation | None = argument_of(self, BaseStep, 1)
         return returned_type(self.execute) if said is None else said
 
     async def estimate(self, context: StepContext[DepsT_contra]) -> Quote:
-        """Estimate the cost of the step before the pipeline runs. You need not take its budget into account.
+        """Return an estimate of the cost of the step, before the pipeline runs.
 
-        A step is arbitrary code, so its cost is unknown unless you override this method. The context has the
+        The default returns a quote of an unknown cost, because a step is arbitrary code. To give an estimate,
+        override this method. The context has the
         inputs and the deps, but no outputs of other steps, and nothing can be spent. Include the retries:
-        `quote.retried(context.config.retries)`.
+        `quote.retried(context.config.retries)`. You need not take the budget of the step into account.
         """
         return Quote.unknown(UNKNOWN_COST)
 
 
 class FunctionStep(BaseStep[DepsT, OutputT]):
-    """A function as a step, made by `@step`. A call of this object calls the function."""
+    """A function as a step, made by `@step`. A call of this object calls the function.
+
+    In a pipeline, an `async` function runs on the event loop, any other in a worker thread.
+    """
 
     def __init__(
         self, function: StepFunction[DepsT, OutputT], config: StepConfig, contract: Contract | None = None
@@ -148,14 +163,19 @@ class FunctionStep(BaseStep[DepsT, OutputT]):
         return f"<step {getattr(self.function, '__name__', self.function)!r}>"
 
     def inferred_output(self) -> Annotation | None:
-        """Return the annotated return type of the function.
+        """Return the annotated return type of the function, as which outputs are validated by default.
 
-        `None` if there is none, or if it has names that the module of the function does not have.
+        `None` if there is none, if it is `Any`, or if it has names that the module of the function does not
+        have.
         """
         return returned_type(self.function)
 
     def execute(self, context: StepContext[DepsT]) -> Awaitable[OutputT]:
-        """Call the function: a coroutine function on the loop, any other in a worker thread."""
+        """Call the function with the context, and return its output, to await.
+
+        An `async` function runs on the event loop, any other in a worker thread. If the function in the
+        thread returns an awaitable, that is awaited.
+        """
         return self._execute(context)
 
     async def _execute_in_thread(self, context: StepContext[DepsT]) -> OutputT:
@@ -228,16 +248,18 @@ def step(
 ) -> FunctionStep[Any, Any] | _StepDecorator:
     """Make a function a step: `@step`, or `@step(timeout=…, retries=…)` with the options of `StepConfig`.
 
-    The function takes the `StepContext`. A function that is not `async` runs in a worker thread. `accepts`,
-    `returns`, `require` and `ensure` are those of a `Contract`. Without `returns`, the return annotation is
-    checked.
+    The function takes the `StepContext`, and returns the output of the step. A function that is not `async`
+    runs in a worker thread. The decorator returns a `FunctionStep`, which can still be called as a function.
+    Its id is its key in `Pipeline(steps={…})`. Options that are not given are those of the pipeline.
+    `accepts`, `returns`, `require` and `ensure` are those of a `Contract`, which is checked before and after
+    each attempt. Without `returns`, outputs are validated as the return annotation.
 
         @step(retries=2)
         async def classify(ctx: StepContext[Deps]) -> str: ...
 
     Raises:
         ConfigurationError: an option is invalid, or the decorated object is not a function that can be a
-            step.
+            step: it must take the context as its only required argument, and must not be a generator.
     """
     options = (timeout, total_timeout, retries, retry_delay, retry, cost_budget, budget, trace, on_error)
     conditions = (accepts, returns, require, ensure)

@@ -51,11 +51,18 @@ _MEANT: Final = ("timeout", "retries", "retry_delay", "cost_budget")
 
 @dataclass(frozen=True, kw_only=True)
 class ExecutionConfig:
-    """Settings that steps and pipelines share.
+    """Settings that steps and pipelines share: the base class of `StepConfig` and `PipelineConfig`.
 
     A step inherits what it is not given from its pipeline, except `total_timeout`, `cost_budget` and
     `budget`. A setting that is not given reads as `NOT_GIVEN`, not as its default: otherwise a default of 0
     retries would override the pipeline's. In a step, `ctx.config` has the values that apply.
+
+    Without any setting, there are no time limits, no retries and no budget, and `on_error` is `"fail"`. Times
+    are in seconds, or `timedelta`s. `cost_budget` is in microcents.
+
+    Raises:
+        ConfigurationError: an invalid value; `retry` together with `retries` or `retry_delay`; or `budget`
+            together with `cost_budget`.
     """
 
     timeout: Duration | NotGiven | None = NOT_GIVEN
@@ -130,7 +137,16 @@ _OTHER_NAMES: Final = {
 @other_names(arguments=_OTHER_NAMES)
 @dataclass(frozen=True, kw_only=True)
 class StepConfig(ExecutionConfig):
-    """Settings of one step."""
+    """Settings of one step, for `@step`, `BaseStep.config`, `as_step` or `Pipeline(step_configs=...)`.
+
+    A setting in `step_configs` wins over that of the step itself, and both win over that of the pipeline.
+    Budgets in both hold together; `budget=None` in `step_configs` lifts that of the step. Settings that are
+    not given are inherited from the pipeline, except `total_timeout`, `cost_budget` and `budget`.
+
+    Raises:
+        ConfigurationError: an invalid value; `retry` together with `retries` or `retry_delay`; or `budget`
+            together with `cost_budget`.
+    """
 
 
 @by_name(*_MEANT)
@@ -149,7 +165,16 @@ class StepConfig(ExecutionConfig):
 )
 @dataclass(frozen=True, kw_only=True)
 class PipelineConfig(ExecutionConfig):
-    """Settings of a pipeline, graph, router or flow, and defaults for its steps."""
+    """Settings of a pipeline, graph, router or flow, and defaults for its steps.
+
+    `total_timeout`, `cost_budget` and `budget` hold for the whole run, and are no defaults for steps. The
+    other settings that it shares with `StepConfig` hold for steps that do not set them. Without a `store`,
+    runs are not kept, and cannot be resumed.
+
+    Raises:
+        ConfigurationError: an invalid value; `retry` together with `retries` or `retry_delay`; or `budget`
+            together with `cost_budget`.
+    """
 
     max_concurrency: int | None = None
     """Most steps that may run at once; `None` for as many as the dependencies allow. For a flow, most calls
@@ -197,7 +222,7 @@ class PipelineConfig(ExecutionConfig):
 
     @property
     def lease_terms(self) -> LeaseTerms:
-        """The lease and the `max_stall` of these settings."""
+        """The settings `lease` and `max_stall` as one value, both in seconds."""
         return LeaseTerms(seconds=in_seconds(self.lease), max_stall=in_seconds(self.max_stall))
 
 

@@ -159,7 +159,13 @@ class StepMapper(Protocol):
 
 
 class StepContext(Generic[DepsT_co]):
-    """The context of a step during one attempt. `DepsT_co` is the type of `deps`."""
+    """The context of a step during one attempt: the argument that each step function gets.
+
+    It has the inputs and outputs that the step can read, calls agents, asks people, and counts spending.
+    `DepsT_co` is the type of `deps`, the dependencies that were given to the run. `config` has the settings
+    that apply to the step. When the attempt is over, the methods that act, such as `run` and `ask`, raise
+    `ScopeClosedError`.
+    """
 
     __slots__ = (
         "_asks",
@@ -215,7 +221,7 @@ class StepContext(Generic[DepsT_co]):
 
     @property
     def run_id(self) -> str:
-        """The id of the run."""
+        """The id of the run; in a nested pipeline or graph, that of the outermost run."""
         return self._scope.run_id
 
     @property
@@ -229,30 +235,42 @@ class StepContext(Generic[DepsT_co]):
 
     @property
     def tracer(self) -> Tracer:
-        """The tracer of the run; without one, a tracer that does nothing."""
+        """The tracer of the run. Without one, or with `trace=False`, it is a tracer that does nothing."""
         return self._scope.tracer or _NO_TRACER
 
     @property
     def usage(self) -> StepUsage:
-        """The spending of this step so far."""
+        """The spending of this step so far, as a snapshot: cost, tokens, requests and records.
+
+        All attempts count, also those of earlier processes. `processing_time_ms` is the time since the step
+        started in this process.
+        """
         return StepUsage.of_scope(self._scope, (perf_counter() - self._started) * 1000)
 
     @property
     def budget(self) -> BudgetView:
         """The budgets of this step and around it: `ctx.budget.remaining` is the least that one has left.
 
-        Spend limits are not included.
+        Its amounts are `None` where no budget limits them. Spend limits are not included.
         """
         return BudgetView(self._scope)
 
     @property
     def shared(self) -> Shared:
-        """The mapping given as `execute(context=...)`: clients and caches for all steps of the run."""
+        """The mapping given as `execute(context=...)`: clients and caches for all steps of the run.
+
+        It is the caller's own mapping, not a copy: writes are seen by other steps, by nested pipelines and by
+        the caller. It is not stored, and empty if none was given.
+        """
         return self._data.run.shared
 
     @property
     def logger(self) -> StepLogger:
-        """A standard logger. Its records have `run_id`, `step_id`, `attempt`, `pipeline` and `visit`."""
+        """An adapter of the standard logger `fastroai.run`, for log messages of this step.
+
+        Its records have the attributes `run_id`, `step_id`, `attempt`, `pipeline` and `visit`, and those that
+        are given as `extra=`.
+        """
         return StepLogger(
             run_id=self.run_id,
             step_id=self.step_id,
@@ -272,7 +290,11 @@ class StepContext(Generic[DepsT_co]):
 
     @property
     def conversation_state(self) -> ConversationState[Any] | None:
-        """The state with which this step stopped the run before it was resumed; `None` if there is none."""
+        """The last `ConversationState` that this step returned before the run was resumed.
+
+        That is the incomplete state with which the step stopped the run. It is `None` if the step has not
+        returned one before, and in a run without a store.
+        """
         durable = run_of(self._scope)
         return (
             None
@@ -293,10 +315,11 @@ class StepContext(Generic[DepsT_co]):
     def get_input(self, key: str, default: Any = NOT_GIVEN) -> Any:
         """Return one of the run's inputs; in a graph, a value of its memory, as a copy for this attempt.
 
-        Instead of a default, you can pass the type that the input must have: `ctx.get_input("order", Order)`.
+        If there is no such input, `default` is returned. Instead of a default, you can pass the type that the
+        input must have: `ctx.get_input("order", Order)`. The type is checked, and nothing is converted.
 
         Raises:
-            MissingInputError: there is no such input, and no default.
+            MissingInputError: there is no such input, and no default; a type is not a default.
             InputTypeError: the input is not of the type.
         """
         is_typed = is_type(default)
@@ -313,7 +336,10 @@ class StepContext(Generic[DepsT_co]):
 
     @property
     def inputs(self) -> Mapping[str, object]:
-        """All inputs of the run, read-only; in a graph, its memory as this node sees it."""
+        """All inputs of the run by name, read-only; in a graph, its memory as this node sees it.
+
+        In a step that `ctx.map` runs, they include the `item`.
+        """
         return self._data.inputs
 
     @overload
@@ -325,8 +351,12 @@ class StepContext(Generic[DepsT_co]):
     def get_dependency(self, step_id: str, output_type: Annotation = None) -> Any:
         """Return the output of a step that this one depends on, directly or through others.
 
+        In a graph, return the latest output of a node that has run before this one, as a copy. With an
+        `output_type`, the type of the output is checked; nothing is converted.
+
         Raises:
-            MissingDependencyError: there is no such step, or this step does not depend on it.
+            MissingDependencyError: there is no such step, this step does not depend on it, or, in a graph, it
+                has no output yet.
             DependencyTypeError: the output is not an `output_type`.
         """
         value = self._data.outputs.get(self._reader, step_id)
@@ -341,7 +371,9 @@ class StepContext(Generic[DepsT_co]):
     @overload
     def get_dependency_or_none(self, step_id: str, output_type: object) -> Any: ...
     def get_dependency_or_none(self, step_id: str, output_type: Annotation = None) -> Any:
-        """Return the output like `get_dependency`; `None` if there is no such step, or it has no output.
+        """Return the output of a step that this one depends on, as `get_dependency` does; `None` without one.
+
+        That is so if there is no such step, or if it has no output, such as a node that has not run yet.
 
         Raises:
             MissingDependencyError: the step exists, but this step does not depend on it. In a graph,
@@ -356,17 +388,23 @@ class StepContext(Generic[DepsT_co]):
 
     @property
     def dependencies(self) -> tuple[str, ...]:
-        """Ids of the steps that this one depends on directly."""
+        """Ids of the steps that this one depends on directly, in the order in which they are declared.
+
+        In a graph, the nodes with an output from which this visit was reached.
+        """
         return self._data.outputs.needs_of(self._reader)
 
     @property
     def direct_outputs(self) -> dict[str, object]:
-        """Outputs of the steps that this one depends on directly, by id."""
+        """Outputs of the steps that this one depends on directly, by step id: see `dependencies`."""
         outputs = self._data.outputs
         return {before: outputs.values[before] for before in outputs.needs_of(self._reader)}
 
     def read(self, names: Iterable[str]) -> dict[str, object]:
-        """Return values by name: outputs of steps before this one, or inputs. Missing ones are left out."""
+        """Return several values by name: outputs of steps that this one depends on, or inputs.
+
+        A name of both a step and an input gives the output of the step. Names of neither are left out.
+        """
         outputs, values = self._data.outputs, {}
         for name in names:
             if outputs.is_read_by(self._reader, name):
@@ -379,30 +417,38 @@ class StepContext(Generic[DepsT_co]):
 
     @property
     def visit(self) -> int:
-        """Number of this visit to the node of a graph, from 1; in a pipeline, 1."""
+        """Number of this visit to the node in a graph, from 1; always 1 in a pipeline."""
         return 1 if self._data.visit is None else self._data.visit.number
 
     @property
     def goal(self) -> str | None:
-        """The goal of the graph, if it has one."""
+        """The goal of the graph; `None` if it has none, and in a pipeline."""
         return None if self._data.visit is None else self._data.visit.goal
 
     @property
     def errors(self) -> Mapping[str, BaseException]:
-        """The latest failure of each node on the path to this one, by node, unless it has succeeded since."""
+        """The exception of the latest failure of each node on the path to this one, by node.
+
+        Nodes that have succeeded since then are left out. A failure of an earlier process is a
+        `RecordedError`. In a pipeline, the mapping is empty.
+        """
         return {node: failure.error for node, failure in self.failures.items()}
 
     @property
     def failures(self) -> Mapping[str, NodeFailure]:
-        """The same failures as in `errors`, with the class of each and the attempts that were made."""
+        """The latest failure of each node on the path to this one, by node, with its details.
+
+        Each has the exception, its failure class, and the number of attempts. Nodes that have succeeded since
+        then are left out. In a pipeline, the mapping is empty.
+        """
         return {} if self._data.visit is None else self._data.visit.failures
 
     def write(self, key: str, value: object) -> None:
         """Write a value into the graph's memory. It stays there even if this node is cancelled or fails.
 
-        A copy of the value is kept. Nodes see it once this node has ended. An output that the node writes to
-        the same key replaces it. A retry drops what the attempt before it wrote, once the retry writes a
-        value or succeeds. A resumed run keeps the value, and the node finds it there.
+        A copy of the value is kept. Other nodes see it once this node has ended. An output that the node
+        writes to the same key replaces it. A retry drops the values that the attempt before it wrote, once
+        the retry writes a value or succeeds. A resumed run keeps the value, and the node finds it there.
 
         Raises:
             ConfigurationError: this step is not a node of a graph, or the node declares its `writes`, and
@@ -427,15 +473,34 @@ class StepContext(Generic[DepsT_co]):
         name: str | None = None,
         **options: Unpack[CallOptions],
     ) -> ChatResponse[OutputT]:
-        """Call an agent, with this step's `deps` and configuration.
+        """Call an agent with this step's `deps` and settings, and return its response.
 
-        While the agent runs, the step's own clock is paused: `timeout` (seconds) bounds each attempt of the
-        call. `name` distinguishes this call from others of the step when a run is resumed. By default, calls
-        are numbered, which is enough if they are made in the same order each time.
+        `response.output` is the output. The cost counts in the step, and in all budgets around it. While the
+        agent runs, the step's own clock is paused: `timeout` bounds each attempt of the call. In a run with a
+        store, requests that were answered before the step was repeated or resumed are not sent again.
+
+        Args:
+            agent: The `FastroAgent`.
+            message: The prompt: text, or text and other content.
+            name: Distinguishes this call from others of the step when a run is resumed. By default, calls are
+                numbered, which is enough if they are made in the same order each time.
+            deps: The dependencies of the agent; by default those of the step.
+            message_history: Earlier messages; by default none; in a graph, the conversation of the node.
+            model: As in `FastroAgent.run`.
+            model_settings: As in `FastroAgent.run`.
+            usage_limits: As in `FastroAgent.run`.
+            timeout: Seconds for each attempt, `None` for no limit; by default that of the step or the agent.
+            retries: Extra attempts after a failure; by default those of the step.
+            retry_delay: Most seconds before the first retry; by default that of the step.
+            retry: Instead of `retries`, a `RetryPolicy`, or one for each `FailureClass`.
+            cost_budget: Microcents ($1 = 1,000,000) for all attempts together.
+            budget: The same limit as a `Budget`, which has more options.
 
         Raises:
             TimeLimitExceeded: the last attempt took too long.
             BudgetExceeded: a budget of this call, or of something above it, is used up.
+            ConfigurationError: `agent` is not a `FastroAgent`, or an option is invalid.
+            pydantic_ai.exceptions.AgentRunError: as in PydanticAI, if the last attempt fails.
         """
         call, said = self._call(agent, message, options, name)
         talk = self._talk_of(call)
@@ -476,10 +541,16 @@ class StepContext(Generic[DepsT_co]):
         message: Prompt = None,
         **options: Unpack[CallOptions],
     ) -> ChatStream[OutputT]:
-        """Call an agent and stream its answer, with `async for` or `async with`.
+        """Return a stream of an agent's answer, to read with `async for` or `async with`.
 
-        The usage of the call is on the step when the stream ends or is left, at the latest when the step
-        ends. `retries` and `retry_delay` apply to each request before its first chunk.
+        The call begins when the stream is first read. `async for` gives chunks, and the last one has the
+        response. Each piece of text is also an event (`TextChunk`) for the listeners of the run. The options
+        are those of `run`, without `name`; `retries` and `retry_delay` apply to each request before its first
+        chunk, and the call itself is not retried. The usage of the call is on the step when the stream ends
+        or is left, at the latest when the step ends.
+
+        Raises:
+            ConfigurationError: `agent` is not a `FastroAgent`, or an option is invalid.
         """
         call, _ = self._call(agent, message, options)
         talk = self._talk_of(call)
@@ -572,16 +643,22 @@ class StepContext(Generic[DepsT_co]):
         concurrency: int = DEFAULT_MAP_CONCURRENCY,
         on_error: OnError = "fail",
     ) -> list[Any]:
-        """Run an agent or a step once for each item, at most `concurrency` at a time; results in item order.
+        """Run an agent or a step once for each item, and return the results in the order of the items.
+
+        At most `concurrency` items run at a time. All items are read first.
 
         An agent gets each item as its prompt, and its results are `ChatResponse`s. A step gets it as the
         input `item`, in addition to the run's inputs and the outputs that this step can read, and its results
-        are its outputs.
+        are its outputs. The clock of this step's `timeout` stands still meanwhile.
 
         The first failure cancels the rest and is raised. With `on_error="continue"`, every item is run, and
         the exception of an item that failed, after its retries, is in its place among the results. An
         exception that stops more than the item is still raised: a used-up budget of this step or around it,
-        or the end of the run.
+        or the end of the run. If an item waits, as with `ask`, this step halts when all other items have
+        ended or wait, too.
+
+        Raises:
+            ConfigurationError: an option is invalid, or `agent_or_step` is neither a step nor an agent.
         """
         self._check_open()
         check_count("concurrency", concurrency, least=1, required=True)
@@ -642,23 +719,26 @@ class StepContext(Generic[DepsT_co]):
     ) -> T:
         """Do a side effect once in this run, such as an e-mail or a payment, and return its result.
 
-        In a run with a store, later attempts and processes get the recorded result. One gap remains: a
+        Later calls with this name in the step, as in its next attempt, do nothing and get the same result. In
+        a run with a store, later processes get it, too: the result is stored before this returns. One gap
+        remains: a
         process can die after the effect, before its result is stored. Then the effect is repeated. So pass
         `ctx.idempotency_key` to a service that recognises repeated keys, or set `if_interrupted="fail"`. All
         effects of a step have the same key: if several use one service, add their names to it. An effect that
-        raises has no result: the next attempt at the step does it again.
+        raises has no result: its exception is raised here, and the next attempt at the step does it again.
 
             receipt = await ctx.once("pay", lambda: bank.pay(order, key=ctx.idempotency_key))
 
         Args:
             name: Name of the effect, unique in this step.
             effect: Function that does it, sync (in a worker thread) or async.
-            returns: Type of the result, if that is not plain JSON.
-            if_interrupted: `"repeat"` or `"fail"`.
+            returns: Type of the result, if that is not plain JSON: as which a stored result is read.
+            if_interrupted: If it is unknown whether the effect has happened, `"repeat"` it, the default, or
+                `"fail"` with `OnceInterrupted`.
 
         Raises:
             OnceInterrupted: with `"fail"`, if it is unknown whether the effect has happened.
-            ValueNotStorable: the result cannot be stored.
+            ValueNotStorable: a store keeps the run, and cannot keep the result.
         """
         self._check_open()
         wanted = SideEffect(
@@ -681,7 +761,13 @@ class StepContext(Generic[DepsT_co]):
         returns: type[T] | None = None,
         if_interrupted: IfInterrupted = "repeat",
     ) -> T:
-        """`once` for steps that are not `async`."""
+        """Do a side effect once in this run, and return its result: `once` for steps that are not `async`.
+
+        It blocks the thread of the step until the effect is done. Arguments and errors are those of `once`.
+
+        Raises:
+            RunningLoopError: it is called on a running event loop; await `once` there.
+        """
         return run_blocking(
             lambda: self.once(name, effect, returns=returns, if_interrupted=if_interrupted),
             called="ctx.once_sync",
@@ -720,7 +806,7 @@ class StepContext(Generic[DepsT_co]):
         Args:
             question: The question: text, or any JSON.
             answer_type: The type of the answer.
-            options: The only answers that can be given; by default, any answer of that type.
+            options: The only answers that can be given, at least one; by default, any answer of that type.
             timeout: Seconds, from when it is first asked, after which no answer is taken. Then `wake` resumes
                 the run. That time is stored: another `timeout` in later code does not move it.
             on_timeout: The answer after that time; without it, `QuestionTimedOut` is raised.
@@ -753,7 +839,8 @@ class StepContext(Generic[DepsT_co]):
         and the run ends `paused`, so that no process waits. From the end of the sleep on, `wake` resumes the
         run: the step runs again from its beginning, agent calls and `ctx.once` return their recorded results,
         and this returns. Other sleeps wait in the process. Restarts do not move the end of a sleep, and an
-        attempt that is repeated does not sleep again. Sleeping costs no time of the attempt.
+        attempt that is repeated does not sleep again. The clock of the step's `timeout` stands still during
+        the sleep.
 
         Args:
             until: The duration or the end. If that time is over, this returns at once.
@@ -761,7 +848,7 @@ class StepContext(Generic[DepsT_co]):
                 enough if they come in the same order each time.
 
         Raises:
-            ConfigurationError: the time has no time zone, or the duration is negative.
+            ConfigurationError: the time has no time zone, or the duration is negative or not finite.
         """
         await self._wait(Sleep(until), name)
 
@@ -779,7 +866,7 @@ class StepContext(Generic[DepsT_co]):
         timeout: Duration | None = None,
         on_timeout: object = NOT_GIVEN,
     ) -> Any:
-        """Receive the next message with this name. Other code sends it to the run with `send`.
+        """Return the value of the next message with this name. Other code sends it to the run with `send`.
 
         If there is none, the step halts here, as with `ask`; `wake` resumes the run when the message has
         come. Messages with one name are received in the order in which they were sent, each once. A message
@@ -812,13 +899,14 @@ class StepContext(Generic[DepsT_co]):
         """`receive` for steps that are not `async`."""
 
     async def wait_for(self, awaited: Awaited[T], *, name: str | None = None) -> T:
-        """Wait for something that a subclass of `Awaited` describes.
+        """Wait for something that a subclass of `Awaited` describes, and return its value.
 
-        If it has not come, the step halts here, as with `ask`; `wake` resumes the run when it is time to look
-        again. What has come is on record: later attempts and processes get the same value.
+        `awaited.look` is called to see whether it has come. If it has not, the step halts here, as with
+        `ask`, and the run ends `paused`; `wake` resumes the run when it is time to look again. The value of a
+        wait that is over is on record: later attempts and processes get the same value.
 
         Args:
-            awaited: What to wait for.
+            awaited: The thing to wait for.
             name: Distinguishes this wait from others of the step for the same. By default, they are
                 numbered, which is enough if they come in the same order each time.
 
@@ -861,7 +949,10 @@ class StepContext(Generic[DepsT_co]):
         cost_usd: Amount | None = None,
         cost_calculator: CostCalculator | None = None,
     ) -> RequestRecord:
-        """Charge past spending on another SDK or a paid API, priced like a model request.
+        """Charge past spending on another SDK or a paid API, and return its record.
+
+        It is priced like a model request, by its tokens, or costs the `cost_usd` that you give. It counts in
+        the usage of the step, and in all budgets and spend limits around it.
 
         The spending is charged even if it crosses a budget or a spend limit: it has happened, so the step
         continues and keeps its output. The next request, purchase, step or node is refused, and so is the
@@ -877,7 +968,7 @@ class StepContext(Generic[DepsT_co]):
             cache_read_tokens: Those of `input_tokens` that were read from a cache.
             cache_write_tokens: Those of `input_tokens` that were written to a cache.
             cost_usd: The exact cost in US dollars, if it is known; then no price is looked up.
-            cost_calculator: Source of prices; genai-prices unless given.
+            cost_calculator: Source of prices; by default genai-prices.
 
         Raises:
             BudgetExceeded: a budget was crossed before this spending, which is charged.
@@ -916,16 +1007,18 @@ class StepContext(Generic[DepsT_co]):
     ) -> Spend:
         """Set money aside in every budget and spend limit around this step, before you spend it.
 
-        Use it with `async with`, or with `with` in sync steps. If you do not call `settle` with the cost, or
-        `release`, the purchase counts at the most that it can have cost. `fastroai.spend` explains the
-        arguments, and also works in tools and in any other code.
+        Enter the `Spend` that this returns with `async with`, or with `with` in sync steps: that sets the
+        money aside, and waits while other requests have reserved it. In the block, buy something, and call
+        `settle` with the cost, or `release` if you have bought nothing. If you call neither, the purchase
+        counts at the most that it can have cost. State that amount as `usd` in US dollars, or as `units` with
+        a price. `fastroai.spend` explains the arguments, and also works in tools and in any other code.
 
             async with ctx.spend("0.02", model="acme:search") as purchase:
                 found = await search(question)
                 purchase.settle(found.price)
 
         Raises:
-            ConfigurationError: an invalid amount or unit.
+            ConfigurationError: an invalid amount or unit, or nothing says what it can cost.
             BudgetExceeded: on entering, a budget or a spend limit cannot pay for it.
             UnpricedModelError: on entering, there is a budget of money, and no price is known.
         """
