@@ -177,10 +177,9 @@ class Fact(RunEvent):
 
     It is the base class of these events; a trace lists them as its entries. Each fact is about the run
     (`RunFact`), or it is the beginning (`Begins`) or the end (`Ends`) of something in the run, or a note
-    about it (`Notes`). A small thing may have a
-    single fact that is both, with its outcome and cost. A subclass with a `kind` is read from logs by every
-    process that has imported its module; others read an `UnknownFact`. Defining a second class with the same
-    `kind` raises `TypeError`.
+    about it (`Notes`). A small thing may have a single fact that is both, with its outcome and cost. A
+    subclass with a `kind` is read from logs by every process that has imported its module; others read an
+    `UnknownFact`. Defining a second class with the same `kind` raises `TypeError`.
     """
 
     kind: ClassVar[str]
@@ -957,7 +956,7 @@ class StepFailed(StepEnds):
 class StepCancelled(StepEnds):
     """A step that had started was cancelled. `cause` says why, in words, such as `'load' failed`.
 
-    When the run is resumed, the step starts again.
+    In a pipeline, the step starts again when the run is resumed.
     """
 
     kind: ClassVar[str] = "step_cancelled"
@@ -1041,7 +1040,7 @@ class StepRetried(PlacedFact, Ends):
 
     @property
     def step_id(self) -> str:
-        """The id of the step that is retried, or whose agent call is."""
+        """The id of the step that is retried, or of the step whose agent call is retried."""
         return step_name(self.place)
 
     @property

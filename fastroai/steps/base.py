@@ -129,9 +129,9 @@ class BaseStep(ABC, Generic[DepsT_contra, OutputT_co]):
         """Return an estimate of the cost of the step, before the pipeline runs.
 
         The default returns a quote of an unknown cost, because a step is arbitrary code. To give an estimate,
-        override this method. The context has the
-        inputs and the deps, but no outputs of other steps, and nothing can be spent. Include the retries:
-        `quote.retried(context.config.retries)`. You need not take the budget of the step into account.
+        override this method. The context has the inputs and the deps, but no outputs of other steps, and
+        nothing can be spent. Include the retries: `quote.retried(context.config.retries)`. You need not take
+        the budget of the step into account.
         """
         return Quote.unknown(UNKNOWN_COST)
 
@@ -163,7 +163,7 @@ class FunctionStep(BaseStep[DepsT, OutputT]):
         return f"<step {getattr(self.function, '__name__', self.function)!r}>"
 
     def inferred_output(self) -> Annotation | None:
-        """Return the annotated return type of the function, as which outputs are validated by default.
+        """Return the annotated return type of the function. By default, outputs are validated as this type.
 
         `None` if there is none, if it is `Any`, or if it has names that the module of the function does not
         have.
@@ -250,9 +250,10 @@ def step(
 
     The function takes the `StepContext`, and returns the output of the step. A function that is not `async`
     runs in a worker thread. The decorator returns a `FunctionStep`, which can still be called as a function.
-    Its id is its key in `Pipeline(steps={…})`. Options that are not given are those of the pipeline.
-    `accepts`, `returns`, `require` and `ensure` are those of a `Contract`, which is checked before and after
-    each attempt. Without `returns`, outputs are validated as the return annotation.
+    Its id is its key in `Pipeline(steps={…})`. Options that are not given are inherited from the pipeline,
+    except `total_timeout`, `cost_budget` and `budget`. `accepts`, `returns`, `require` and `ensure` are those
+    of a `Contract`, which is checked before and after each attempt. Without `returns`, outputs are validated
+    as the return annotation.
 
         @step(retries=2)
         async def classify(ctx: StepContext[Deps]) -> str: ...

@@ -58,7 +58,7 @@ class ExecutionConfig:
     retries would override the pipeline's. In a step, `ctx.config` has the values that apply.
 
     Without any setting, there are no time limits, no retries and no budget, and `on_error` is `"fail"`. Times
-    are in seconds, or `timedelta`s. `cost_budget` is in microcents.
+    are in seconds, or `timedelta`s. `cost_budget` is in microcents ($1 = 1,000,000).
 
     Raises:
         ConfigurationError: an invalid value; `retry` together with `retries` or `retry_delay`; or `budget`

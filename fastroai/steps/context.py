@@ -476,8 +476,9 @@ class StepContext(Generic[DepsT_co]):
         """Call an agent with this step's `deps` and settings, and return its response.
 
         `response.output` is the output. The cost counts in the step, and in all budgets around it. While the
-        agent runs, the step's own clock is paused: `timeout` bounds each attempt of the call. In a run with a
-        store, requests that were answered before the step was repeated or resumed are not sent again.
+        agent runs, the step's own clock is paused: `timeout` bounds each attempt of the call. If the process
+        of a stored run has died, or the step has waited as with `ask`, the resumed step gets the answers that
+        are on record, and sends no such request again. A new attempt at the step makes the call again.
 
         Args:
             agent: The `FastroAgent`.
@@ -721,18 +722,18 @@ class StepContext(Generic[DepsT_co]):
 
         Later calls with this name in the step, as in its next attempt, do nothing and get the same result. In
         a run with a store, later processes get it, too: the result is stored before this returns. One gap
-        remains: a
-        process can die after the effect, before its result is stored. Then the effect is repeated. So pass
-        `ctx.idempotency_key` to a service that recognises repeated keys, or set `if_interrupted="fail"`. All
-        effects of a step have the same key: if several use one service, add their names to it. An effect that
-        raises has no result: its exception is raised here, and the next attempt at the step does it again.
+        remains: a process can die after the effect, before its result is stored. Then the effect is repeated.
+        So pass `ctx.idempotency_key` to a service that recognises repeated keys, or set
+        `if_interrupted="fail"`. All effects of a step have the same key: if several use one service, add
+        their names to it. An effect that raises has no result: its exception is raised here, and the next
+        attempt at the step does it again.
 
             receipt = await ctx.once("pay", lambda: bank.pay(order, key=ctx.idempotency_key))
 
         Args:
             name: Name of the effect, unique in this step.
             effect: Function that does it, sync (in a worker thread) or async.
-            returns: Type of the result, if that is not plain JSON: as which a stored result is read.
+            returns: Type of the result, if that is not plain JSON. A stored result is read as this type.
             if_interrupted: If it is unknown whether the effect has happened, `"repeat"` it, the default, or
                 `"fail"` with `OnceInterrupted`.
 

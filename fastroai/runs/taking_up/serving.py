@@ -277,9 +277,9 @@ class Service:
 
     At the end, they start no more runs, and call `interrupt` on each pipeline and graph. All its runs in this
     process then halt after their current steps, also runs that `execute` began. The service waits for the
-    runs that it continues, and cancels those that have not halted after 20 seconds (`graceful_timeout`). If
-    the task of the service is cancelled, these runs are cancelled at once, without `interrupt`. The runs have
-    the status `interrupted` then, and another process continues them.
+    runs that it continues. It stops those that have not halted after 20 seconds (`graceful_timeout`), in the
+    middle of their steps. If the task of the service is cancelled, it stops these runs at once, and does not
+    call `interrupt`. Stopped and halted runs have the status `interrupted`: another process continues them.
 
     A store is needed. Entering a service that is serving already raises `ConfigurationError`.
     """
@@ -340,9 +340,9 @@ class Service:
         """Continue stored runs until the process is told to end, by SIGINT (Ctrl-C) or SIGTERM.
 
         Then no more runs are started, running steps may finish within `graceful_timeout` seconds, and other
-        processes can continue the runs. A second signal cancels the steps that are still running. This never
+        processes can continue the runs. A second signal stops the steps that are still running. This never
         returns: at the end, Ctrl-C raises `KeyboardInterrupt`, and SIGTERM `SystemExit`. If the task is
-        cancelled, the runs are cancelled at once, and other processes can continue them.
+        cancelled, the steps are stopped at once, and other processes can continue the runs.
 
         Signals that the program or its web server handles itself are left alone, and so are all signals
         outside of the main thread: there, cancel the task, or use `async with`.

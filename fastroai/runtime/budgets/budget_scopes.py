@@ -62,8 +62,8 @@ class BudgetView:
     def remaining(self) -> Remaining:
         """The amounts that are left now: of each kind, the least that any of the budgets has left.
 
-        Money, tokens and requests that requests in flight have reserved are not left. An amount is `None` if
-        no budget limits it, and never negative. The time left also takes timeouts into account.
+        Amounts that requests in flight have reserved do not count as left. An amount is `None` if no budget
+        limits it, and never negative. The time left (`ms`) also takes timeouts into account.
         """
         room = NO_LIMIT
         with self._scope.tree.lock:
@@ -186,7 +186,9 @@ def budget_scope(
     """Set a budget for all FastroAgent calls inside, at any depth and in any task that is started there.
 
     Calls in pipelines and other runs inside count, too. A call that the budget cannot pay for raises
-    `BudgetExceeded`. The scope also adds tags and a tenant to the spending inside, with or without a budget.
+    `BudgetExceeded`. When the time of a `Budget(ms=...)` is over, the code inside is cancelled, and the block
+    raises `TimeBudgetExceeded`. The scope also adds tags and a tenant to the spending inside, with or without
+    a budget.
 
         async with budget_scope(Budget(usd="0.50")) as scope:
             await asyncio.gather(*(agent.run(question) for question in questions))

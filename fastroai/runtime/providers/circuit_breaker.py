@@ -57,10 +57,9 @@ class CircuitBreaker:
     may try. The first successful one closes the circuit, and a failed one opens it again.
 
     Failed connections, timeouts, a status of 408, and statuses of 500 and more are failures. A 429 is not:
-    the provider works, and
-    asks you to wait. Share one object between agents and `ProviderLimit`s; it has a circuit of its own for
-    each provider. With a `store`, the failures of all processes with that store and `key` count together, and
-    a circuit is open for all of them.
+    the provider works, and asks you to wait. Share one object between agents and `ProviderLimit`s; it has a
+    circuit of its own for each provider. With a `store`, the failures of all processes with that store and
+    `key` count together, and a circuit is open for all of them.
 
         breaker = CircuitBreaker(failures=5, window=60.0, cooldown=30.0, probes=1)
         agent = FastroAgent("openai:gpt-5-mini", circuit_breaker=breaker)

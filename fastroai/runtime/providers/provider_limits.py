@@ -144,8 +144,8 @@ class ProviderLimit:
         """Sort key of this limit: a request under several limits waits for the limits in this order.
 
         With one order for all requests, no two wait for each other. Limits without a store come first, in the
-        order in which they were made. Limits with a store come last, by their `key`, so that their order is
-        the same in all processes.
+        order in which they were made. Limits with a store come last, by their `key`, so that limits with
+        different keys have the same order in all processes.
         """
         return self.sharing is not None, "" if self.sharing is None else self.sharing.key, self.serial
 

@@ -79,7 +79,8 @@ def classify(
     made are `RECOVERABLE`. Other statuses of 4xx, exhausted quotas, reached budgets, mistakes of
     configuration, `NameError` and the like are `TERMINAL`. Timeouts, connections lost on the way, and all
     other exceptions, such as `ValueError`, are `AMBIGUOUS`. A `StepExecutionError` has the class of the
-    exception in it, and a group that of its worst member.
+    exception in it, and a group that of its worst member: `TERMINAL`, then `AMBIGUOUS`. In the group of a
+    `FallbackModel`, terminal failures count only if all are terminal.
 
         classify(ConnectionRefusedError())  # FailureClass.RECOVERABLE
     """
