@@ -16,7 +16,10 @@ DataT = TypeVar("DataT")
 
 
 class ConversationStatus(StrEnum):
-    """Whether a conversation has everything that the next steps of a pipeline need."""
+    """Status of a conversation with a user: `complete`, or `incomplete` if more is needed from the user.
+
+    It is the `status` of a `ConversationState`. With `incomplete`, the run of the pipeline pauses.
+    """
 
     COMPLETE = "complete"
     INCOMPLETE = "incomplete"
@@ -26,11 +29,15 @@ class ConversationStatus(StrEnum):
 class ConversationState(Generic[DataT]):
     """The output of a step that talks to a user over several runs.
 
-    A step that returns it as `INCOMPLETE` stops the pipeline early: no other step starts, and running steps
-    finish. Dependents of a `COMPLETE` state receive the state.
+    A step that returns it as `INCOMPLETE` stops the pipeline early: no other step starts, running steps
+    finish, and the status of the run is `paused`. `result.conversation_state` has the state, and `resume`
+    starts the step again. Dependents of a `COMPLETE` state receive the state, not only its `data`. In a
+    graph, an incomplete state is an error.
+
+    `data` is the information so far, and `context` is for anything else that the next run needs.
 
     Raises:
-        ConfigurationError: the status is invalid.
+        ConfigurationError: the status is neither a `ConversationStatus` nor its text.
     """
 
     status: ConversationStatus
@@ -46,7 +53,7 @@ class ConversationState(Generic[DataT]):
 
     @property
     def is_incomplete(self) -> bool:
-        """Whether more is needed from the user, so that the pipeline stops here for now."""
+        """Whether the status is `INCOMPLETE`: more is needed from the user, so the pipeline stops for now."""
         return self.status is ConversationStatus.INCOMPLETE
 
     # By default, pydantic takes any instance of a dataclass as valid. `ConversationState[T]` checks the data.

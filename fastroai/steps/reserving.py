@@ -76,10 +76,13 @@ class SpendTerms(RequestTerms):
 class Spend:
     """A purchase for which money is reserved; made by `spend` and `ctx.spend`.
 
-    Enter it with `async with`, or with `with` in code that is not async, such as sync steps and tools.
-    Entering it reserves the money. Inside the block, buy something and call `settle` with its cost, or call
-    `release` if you have bought nothing. If the block ends or raises before you call either, the purchase
-    counts as unmeasured: the most that it can have cost is charged.
+    Enter it once, with `async with`, or with `with` in code that is not async, such as sync steps and tools.
+    Where an event loop runs, `with` raises `ConfigurationError`. Entering it reserves the money, which can
+    wait for other requests, and raises `BudgetExceeded` if a budget or spend limit cannot pay for it.
+
+    Inside the block, buy something and call `settle` with its cost, or call `release` if you have bought
+    nothing. If the block ends or raises before you call either, the purchase counts as unmeasured: the most
+    that it can have cost is charged. Afterwards, `record` has the record of the spending.
     """
 
     def __init__(
@@ -99,15 +102,19 @@ class Spend:
 
     @property
     def bound_usd(self) -> Decimal | None:
-        """The most that the spending can cost, in US dollars; `None` if the known prices do not tell."""
+        """The most that the spending can cost, in US dollars; `None` if no known price covers all of it.
+
+        It is the amount that is reserved. `settle` can charge more.
+        """
         return self._terms.bound.cost_usd
 
     def settle(self, usd: Amount | None = None, *, units: Units | None = None) -> RequestRecord:
-        """Charge the cost: `usd` in US dollars, or the `units` that were used, or all that was reserved.
+        """Charge the cost, end the spending, and return its record.
 
-        With both, `usd` is the bill. The record also has the units and, in `priced_usd`, their price.
-        A cost above the reserved amount is charged, too. If it crosses a budget, the step keeps what was
-        bought, and the next request, purchase or step is refused.
+        The cost is `usd`, in US dollars; or the price of the `units` that were used; or, without arguments,
+        all that was reserved. With both, `usd` is the bill. The record also has the units and, in
+        `priced_usd`, their price. A cost above the reserved amount is charged, too. If it crosses a budget,
+        the step keeps what was bought, and the next request, purchase or step is refused.
 
         Raises:
             ConfigurationError: an amount or a unit is invalid; a unit is not among those that were reserved;
@@ -133,10 +140,12 @@ class Spend:
         return used
 
     def release(self) -> RequestRecord:
-        """End the spending without a charge, because nothing was bought.
+        """End the spending without a charge, because nothing was bought, and return its record.
+
+        The reserved money is free for others again. The outcome of the record is `released`.
 
         Raises:
-            ConfigurationError: the spending has ended already.
+            ConfigurationError: the block has not begun, or the spending has ended already.
         """
         record = replace(self._record("released"), error="nothing was bought")
         return self._end(lambda reservation: reservation.release(record).record)
@@ -258,10 +267,11 @@ def spend(
 ) -> Spend:
     """Set money aside in every budget and spend limit around this code, before you spend it.
 
-    Use it for purchases that no agent makes: embeddings, images, speech, searches, paid APIs. The money is
-    set aside when you enter `async with`, or `with` in code that is not async. Like a request, it waits while
-    requests of others stand in the way, and is refused if the money is not there. If you call neither
-    `settle` with the cost nor `release` in the block, it counts at the most that it can have cost.
+    Use it for purchases that no agent makes: embeddings, images, speech, searches, paid APIs. It returns a
+    `Spend`, which sets the money aside when you enter it with `async with`, or with `with` in code that is
+    not async. Like a request, it waits while requests of others stand in the way, and is refused if the money
+    is not there. If you call neither `settle` with the cost nor `release` in the block, it counts at the most
+    that it can have cost. Outside of runs and `budget_scope`, nothing limits it.
 
         async with spend("0.02", model="acme:search") as purchase:
             found = await search(question)
@@ -269,9 +279,9 @@ def spend(
 
         embed = spend(model="openai:text-embedding-3-small", units={"input_tokens": 8_000})
 
-    State the most that it can cost, in one of two ways: `usd`, or `units` with their price.
-    `Budget(requests=)` does not count it, because it is no request to a model; `Budget(tokens=)` counts its
-    tokens.
+    State the most that it can cost, in one of two ways: `usd`, or `units` with their price. With `usd`,
+    `units` only say what is bought. `Budget(requests=)` does not count the purchase, because it is no request
+    to a model; `Budget(tokens=)` counts its tokens.
 
     Args:
         usd: The most that it can cost, in US dollars.
@@ -281,7 +291,7 @@ def spend(
             `input_characters`, `input_document_pages`, `web_searches`, ... Their price is the list price of
             `model`, or an override of the calculator. With `price_usd`, one unit of any name.
         price_usd: The price of one unit, in US dollars.
-        cost_calculator: Source of prices; genai-prices unless given.
+        cost_calculator: Source of prices; by default list prices of genai-prices.
 
     Raises:
         ConfigurationError: an amount or a unit is invalid, or nothing says what it costs.

@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepUsage:
-    """Cost, tokens and time of a step, over all its attempts and the agents that it calls."""
+    """Cost, tokens and time of a step, over all its attempts and the agents that it calls.
+
+    Costs are in US dollars, times in milliseconds. Add usages with `+` or `sum`. `cost_usd` has only known
+    costs: `cost_complete` says whether it is the whole cost.
+    """
 
     cost_usd: Decimal = Decimal(0)
     """Exact, in US dollars."""
@@ -50,7 +54,10 @@ class StepUsage:
 
     @classmethod
     def of_scope(cls, scope: Scope, processing_time_ms: float) -> StepUsage:
-        """Return a snapshot of the usage of a scope."""
+        """Return the usage so far of a scope: a step, or another part of a run that counts its own spending.
+
+        It is a snapshot, with `processing_time_ms` as its time. Later spending does not change it.
+        """
         with scope.tree.lock:
             return cls(
                 **_counts(scope.spending.usage),
@@ -62,7 +69,10 @@ class StepUsage:
 
     @classmethod
     def from_chat_response(cls, response: ChatResponse[Any]) -> StepUsage:
-        """Return the usage of one agent call, to add to that of others with `+` or `sum`."""
+        """Return the usage of one agent call, to add to that of others with `+` or `sum`.
+
+        It includes the agents that tools of the call have run. It has no `step_span`.
+        """
         return cls(
             **_counts(response.usage),
             processing_time_ms=response.processing_time_ms,
@@ -90,7 +100,7 @@ class StepUsage:
         return self if other == 0 else NotImplemented
 
     def report(self) -> UsageReport:
-        """Return a report of the step's cost, by agent, model, tool and outcome, to print or to pass on."""
+        """Return the step's cost as a report by agent, model, tool, tag and outcome, to print or pass on."""
         return UsageReport.of(self.records)
 
     @property
@@ -100,22 +110,22 @@ class StepUsage:
 
     @property
     def total_tokens(self) -> int:
-        """The same as `tokens`."""
+        """Input and output tokens together: the same as `tokens`."""
         return self.tokens
 
     @property
     def total_tool_call_count(self) -> int:
-        """Number of calls of function tools that the models of all agents asked for."""
+        """Number of calls of function tools that models asked for, those of nested agents included."""
         return sum(call.tool_call_count for call in self.agent_calls)
 
     @property
     def cost_microcents(self) -> int:
-        """`cost_usd` in microcents, rounded once, half to even."""
+        """`cost_usd`, the known cost, in microcents ($1 has 1,000,000), rounded once, half to even."""
         return usd_to_microcents(self.cost_usd)
 
     @property
     def cost_dollars(self) -> float:
-        """`cost_usd` as a float, for display."""
+        """`cost_usd`, the known cost in US dollars, as a float, for display."""
         return float(self.cost_usd)
 
 

@@ -19,14 +19,18 @@ _OPERATIONS: Final = ("append", "read", "compare_and_set", "list", "delete")
 
 
 def adapt_run_store(store: object) -> RunStore:
-    """Return the store itself if its methods are async; otherwise an adapter that calls them in a thread.
+    """Return a store as a `RunStore` with async methods, or the store at a path or URL.
 
-    Calls in that thread never overlap. A call that is cancelled after it has begun runs to its end, before
-    the next one begins. For a path or URL, this returns the store there, as `open_run_store` does; all who
-    name a store by its place share one, and it is closed when nobody uses it any more.
+    A store whose five operations are all async is returned as it is. For another one, this returns an adapter
+    that calls its plain methods in a thread, and its async ones directly. Calls in that thread never overlap.
+    A call that is cancelled after it has begun runs to its end, before the next one begins.
+
+    A path or URL is as for `open_run_store`. All callers in this process that pass the same one get the same
+    store, which is closed when nobody uses it any more.
 
     Raises:
-        ConfigurationError: the store lacks an operation of `RunStore`, or the text is not a place of a store.
+        ConfigurationError: the store lacks one of the operations `append`, `read`, `compare_and_set`, `list`
+            and `delete`, it is a class, or the text is neither a path nor the URL of a store.
         MissingExtraError: the client of the database at the URL is not installed.
     """
     if isinstance(store, str | os.PathLike):

@@ -29,31 +29,50 @@ _ADVICE: Final = "see that the place of the payloads can be reached, read and wr
 
 @runtime_checkable
 class PayloadStore(Protocol):
-    """Keeps large values of runs: `FilePayloadStore`, `FsspecPayloadStore`, or one of your own.
+    """A store of large values of runs: `FilePayloadStore`, `FsspecPayloadStore`, or one that you write.
 
-    A payload is bytes, under a name that is computed from them. Payloads are in groups, one for each key of
-    the store of runs. Names of groups and payloads are made of the digits 0 to 9 and the letters a to f. A
-    payload is stored whole or not at all; once `put` has returned, it survives a power failure. A `delete`
-    that is interrupted may leave payloads, which `forget_orphans` deletes later.
+    `OffloadingRunStore` uses it. A payload is bytes, under a name that is computed from them. Payloads are in
+    groups, one for each key of the store of runs. Names of groups and payloads are made of the digits 0 to 9
+    and the letters a to f. A payload is stored whole or not at all; once `put` has returned, it survives a
+    power failure. A `delete` that is interrupted may leave payloads, which `forget_orphans` of that store
+    deletes later.
 
     Raises:
         RunStoreUnavailable: from every operation, if the place cannot be reached, read or written.
     """
 
     async def put(self, group: str, name: str, payload: bytes) -> None:
-        """Store a payload. If the name exists in the group, it has the same bytes: you may keep those."""
+        """Store a payload under a name in a group, and make the group if it does not exist.
+
+        If the name exists in the group, its payload has the same bytes: an implementation may keep those.
+
+        Raises:
+            RunStoreUnavailable: the place of the payloads cannot be reached, read or written.
+        """
         ...
 
     async def get(self, group: str, name: str) -> bytes | None:
-        """Return a payload; `None` if there is none."""
+        """Return the bytes of a payload; `None` if the group has no payload with this name.
+
+        Raises:
+            RunStoreUnavailable: the place of the payloads cannot be reached, read or written.
+        """
         ...
 
     async def groups(self) -> Mapping[str, datetime]:
-        """Return the time at which each group was made or last changed, by name."""
+        """Return all groups: for the name of each, the time in UTC at which it was made or last changed.
+
+        Raises:
+            RunStoreUnavailable: the place of the payloads cannot be reached, read or written.
+        """
         ...
 
     async def delete(self, group: str) -> None:
-        """Delete a group with all payloads in it, if it exists."""
+        """Delete a group with all payloads in it. Nothing happens if it does not exist.
+
+        Raises:
+            RunStoreUnavailable: the place of the payloads cannot be reached, read or written.
+        """
         ...
 
 
@@ -79,11 +98,14 @@ class _InThreads(KeptAt):
 
 
 class FilePayloadStore(_InThreads):
-    """A `PayloadStore` in a folder: a file for each payload, in a folder for each run.
+    """A `PayloadStore` in a folder: a file for each payload, in a subfolder for each group.
 
-    Only the owner can enter the folders and read the files that it makes (modes 0700 and 0600). Each file is
-    completely on the disk before the store of runs refers to it, so a power failure leaves no broken
-    reference.
+    The folder is made when it is first needed. Only the owner can enter the folders and read the files that
+    the store makes (modes 0700 and 0600). Each file is completely on the disk before the store of runs refers
+    to it, so a power failure leaves no broken reference.
+
+    Raises:
+        ConfigurationError: `folder` is not a path.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -101,7 +123,13 @@ class FilePayloadStore(_InThreads):
         return f"FilePayloadStore({str(self._folder)!r})"
 
     async def put(self, group: str, name: str, payload: bytes) -> None:
-        """See `PayloadStore`."""
+        """Write a payload to the file `name` in the subfolder `group`. An existing file is replaced.
+
+        When this returns, the file is completely on the disk.
+
+        Raises:
+            RunStoreUnavailable: the place of the payloads cannot be reached, read or written.
+        """
         await self._call(lambda: self._put(group, name, payload))
 
     def _put(self, group: str, name: str, payload: bytes) -> None:
@@ -124,11 +152,21 @@ class FilePayloadStore(_InThreads):
             _sync(changed)
 
     async def get(self, group: str, name: str) -> bytes | None:
-        """See `PayloadStore`."""
+        """Return the bytes of a payload; `None` if the group has no payload with this name.
+
+        Raises:
+            RunStoreUnavailable: the place of the payloads cannot be reached, read or written.
+        """
         return await self._call(lambda: _read(self._folder / group / name))
 
     async def groups(self) -> Mapping[str, datetime]:
-        """See `PayloadStore`."""
+        """Return all groups: for the name of each, the time in UTC at which its subfolder last changed.
+
+        The result is empty if the folder does not exist.
+
+        Raises:
+            RunStoreUnavailable: the place of the payloads cannot be reached, read or written.
+        """
         return await self._call(self._groups)
 
     def _groups(self) -> Mapping[str, datetime]:
@@ -140,7 +178,11 @@ class FilePayloadStore(_InThreads):
         return found
 
     async def delete(self, group: str) -> None:
-        """See `PayloadStore`."""
+        """Delete a group with all payloads in it. Nothing happens if it does not exist.
+
+        Raises:
+            RunStoreUnavailable: the place of the payloads cannot be reached, read or written.
+        """
         await self._call(lambda: self._delete(group))
 
     def _delete(self, group: str) -> None:
@@ -174,9 +216,13 @@ class FsspecPayloadStore(_InThreads):
 
         payloads = FsspecPayloadStore("s3://bucket/runs", profile="runs")
 
-    The package of the file system, such as `s3fs`, must be installed too. Object stores write an object whole
-    or not at all. On other file systems, a payload can stay incomplete: then reading the run raises
-    `RunCorrupt`.
+    `options` are those of the file system in `fsspec`. Its package, such as `s3fs`, must be installed too.
+    Object stores write an object whole or not at all. On other file systems, a payload can stay incomplete:
+    then reading the run raises `RunCorrupt`.
+
+    Raises:
+        ConfigurationError: `fsspec` cannot open the URL, or the package of its file system is not installed.
+        MissingExtraError: `fsspec` is not installed.
     """
 
     def __init__(self, url: str, **options: Any) -> None:
@@ -215,7 +261,13 @@ class FsspecPayloadStore(_InThreads):
         return "/".join((self._root.rstrip("/"), *parts))
 
     async def put(self, group: str, name: str, payload: bytes) -> None:
-        """See `PayloadStore`."""
+        """Write a payload to the file `name` in the folder `group` below the URL.
+
+        An existing file is replaced.
+
+        Raises:
+            RunStoreUnavailable: the place of the payloads cannot be reached, read or written.
+        """
 
         def put() -> None:
             self._files.makedirs(self._path(group), exist_ok=True)
@@ -224,7 +276,11 @@ class FsspecPayloadStore(_InThreads):
         await self._call(put)
 
     async def get(self, group: str, name: str) -> bytes | None:
-        """See `PayloadStore`."""
+        """Return the bytes of a payload; `None` if the group has no payload with this name.
+
+        Raises:
+            RunStoreUnavailable: the place of the payloads cannot be reached, read or written.
+        """
 
         def get() -> bytes | None:
             try:
@@ -236,7 +292,13 @@ class FsspecPayloadStore(_InThreads):
         return await self._call(get)
 
     async def groups(self) -> Mapping[str, datetime]:
-        """See `PayloadStore`. The time of a group is the time of its last payload."""
+        """Return all groups that have payloads: for the name of each, the time in UTC of its last payload.
+
+        The time is the present one if the file system does not tell when files were written.
+
+        Raises:
+            RunStoreUnavailable: the place of the payloads cannot be reached, read or written.
+        """
 
         def groups() -> Mapping[str, datetime]:
             found: dict[str, datetime] = {}
@@ -250,7 +312,11 @@ class FsspecPayloadStore(_InThreads):
         return await self._call(groups)
 
     async def delete(self, group: str) -> None:
-        """See `PayloadStore`."""
+        """Delete a group with all payloads in it. Nothing happens if it does not exist.
+
+        Raises:
+            RunStoreUnavailable: the place of the payloads cannot be reached, read or written.
+        """
 
         def delete() -> None:
             self._files.invalidate_cache()

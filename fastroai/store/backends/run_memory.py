@@ -41,7 +41,14 @@ class _Held:
 
 
 class MemoryRunStore(ReadsRuns):
-    """A `RunStore` in memory, for any threads and event loops of one process. Mostly for tests."""
+    """A `RunStore` in memory, for any threads and event loops of one process. Mostly for tests.
+
+    Runs are lost when the process ends. `clock` gives the time, with its time zone; by default it is that of
+    the machine. `largest_value` is the most bytes of one value, at least 100,000; `None` for any number.
+
+    Raises:
+        ConfigurationError: `clock` cannot be called, or `largest_value` is invalid.
+    """
 
     def __init__(
         self, *, clock: Callable[[], datetime] = utc_now, largest_value: int | None = LARGEST_VALUE
@@ -63,7 +70,14 @@ class MemoryRunStore(ReadsRuns):
         return "MemoryRunStore()"
 
     async def append(self, key: str, values: Sequence[bytes], *, revision: int) -> None:
-        """See `RunStore`."""
+        """Add values to a key after position `revision`, which must be its last one: all of them or none.
+
+        A key that does not exist has revision 0. Without values, only the revision is checked.
+
+        Raises:
+            RevisionConflict: the last position of the key is not `revision`.
+            ConfigurationError: the key or the revision is invalid, or a value is not bytes.
+        """
         name = key_bytes(key)
         check_values(values, revision)
         with _gate, self._lock:
@@ -73,7 +87,15 @@ class MemoryRunStore(ReadsRuns):
         self._waiters.wake(name)
 
     async def read(self, key: str, *, after: int = 0, limit: int | None = None) -> StoredValues:
-        """See `RunStore` and `ReadsPages`."""
+        """Return the values of a key at positions above `after`, in order, and the revision of the key.
+
+        The revision is the position of its last value; 0 if the key does not exist. `limit` is the most
+        values to return, from the first on; by default all. `now` of the result is the time by the clock of
+        the store, in UTC.
+
+        Raises:
+            ConfigurationError: the key or `after` is invalid.
+        """
         name = key_bytes(key)
         check_position("after", after)
         with _gate, self._lock:
@@ -83,7 +105,15 @@ class MemoryRunStore(ReadsRuns):
             return StoredValues(values=values, revision=held.revision, now=self._clock().astimezone(UTC))
 
     async def compare_and_set(self, key: str, value: bytes, *, revision: int) -> None:
-        """See `RunStore`."""
+        """Replace all values of a key by one, after position `revision`, which must be its last one.
+
+        A key that does not exist has revision 0. The new value is at position `revision` + 1; of a new key,
+        it can be at a later one, above each revision at which a key was deleted.
+
+        Raises:
+            RevisionConflict: the last position of the key is not `revision`.
+            ConfigurationError: the key or the revision is invalid, or the value is not bytes.
+        """
         name = key_bytes(key)
         check_values([value], revision)
         with _gate, self._lock:
@@ -93,7 +123,14 @@ class MemoryRunStore(ReadsRuns):
         self._waiters.wake(name)
 
     async def list(self, prefix: str, *, after: str = "", limit: int = 100) -> Sequence[StoredKey]:
-        """See `RunStore`."""
+        """Return the first `limit` keys that begin with `prefix` and come after the key `after`, in order.
+
+        Each comes with its last value and its revision. The order is that of code points. For the next page,
+        give the last key of this one as `after`. After the last page comes an empty one.
+
+        Raises:
+            ConfigurationError: `limit` is below 1, or `prefix` or `after` is not text that a key can have.
+        """
         keys = KeyRange.of(prefix, after, limit)
         with _gate, self._lock:
             start, end = bisect_left(self._keys, keys.first), bisect_left(self._keys, keys.end)
@@ -104,7 +141,15 @@ class MemoryRunStore(ReadsRuns):
             ]
 
     async def delete(self, key: str, *, revision: int | None = None) -> None:
-        """See `DeletesAtRevision`."""
+        """Delete a key with all its values; with `revision`, only if that is its last position.
+
+        Without `revision`, nothing happens if the key does not exist. After a deletion with a revision, each
+        new key that `compare_and_set` makes begins above that revision.
+
+        Raises:
+            RevisionConflict: the last position of the key is not `revision`, or the key is gone.
+            ConfigurationError: the key is invalid.
+        """
         name = key_bytes(key)
         with _gate, self._lock:
             if revision is not None:
@@ -115,10 +160,14 @@ class MemoryRunStore(ReadsRuns):
         self._waiters.wake(name)
 
     async def aclose(self) -> None:
-        """Do nothing, as there is nothing to close. Its runs stay."""
+        """Do nothing, because there is nothing to close. The runs stay, and the store can still be used."""
 
     async def changed(self, key: str, *, revision: int, timeout: float) -> None:
-        """See `HintsChanges`."""
+        """Wait until a key has another revision than this, for at most `timeout` seconds.
+
+        It returns at once if the key has another one already. It is only a hint: it can return although
+        nothing has changed, or miss a change until the timeout. So read the key afterwards, and call again.
+        """
         with self._waiters.waiting(key_bytes(key)) as woken:
             if (await self.read(key, after=revision)).revision == revision:
                 await wait_for(woken, timeout)

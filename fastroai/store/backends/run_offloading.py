@@ -51,9 +51,12 @@ class OffloadingRunStore(ReadsRuns, KeptAt):
         store = OffloadingRunStore(SQLiteRunStore("runs.db"), FilePayloadStore("payloads"))
 
     An entry of the log is large if it has more than `above` bytes, by default 256 KiB: because of an output,
-    an input, a response or a message in it. It is kept in
-    its stored form, so a codec encrypts it too. Each run has its own payloads, which are deleted with it. A
-    fork copies the payloads that it needs. Every program that reads the runs needs both stores.
+    an input, a response or a message in it. It is kept in its stored form, so a codec encrypts it too. Each
+    run has its own payloads, which are deleted with it. A fork copies the payloads that it needs. Every
+    program that reads the runs needs both stores. `store` can also be a path or URL, as for `open_run_store`.
+
+    Raises:
+        ConfigurationError: an argument is invalid.
     """
 
     largest_value = None
@@ -82,7 +85,7 @@ class OffloadingRunStore(ReadsRuns, KeptAt):
 
     @property
     def store_within(self) -> RunStore:
-        """The same as `store`."""
+        """The store of runs, with the values that are not large: the same as `store`."""
         return self.store
 
     @property
@@ -92,15 +95,30 @@ class OffloadingRunStore(ReadsRuns, KeptAt):
     # --- the operations of a store of runs ---
 
     async def append(self, key: str, values: Sequence[bytes], *, revision: int) -> None:
-        """See `RunStore`. A payload is kept before the value that refers to it."""
+        """Add values to a key after position `revision`, which must be its last one: all of them or none.
+
+        A key that does not exist has revision 0. Without values, only the revision is checked. Values with
+        more bytes than `above` are written to the payload store first, and the key gets references to them.
+
+        Raises:
+            RevisionConflict: the last position of the key is not `revision`.
+            ConfigurationError: the key or the revision is invalid, or a value is not bytes.
+            RunStoreUnavailable: one of the two stores cannot be reached, read or written.
+        """
         kept = await asyncio.gather(*(self._kept(key, value, self._above) for value in values))
         await self.store.append(key, kept, revision=revision)
 
     async def read(self, key: str, *, after: int = 0, limit: int | None = None) -> StoredValues:
-        """See `RunStore` and `ReadsPages`.
+        """Return the values of a key at positions above `after`, in order, and the revision of the key.
+
+        The revision is the position of its last value; 0 if the key does not exist. `limit` is the most
+        values to return, from the first on; by default all. `now` of the result is the time by the clock of
+        the store of runs, in UTC. Large values are read from the payload store.
 
         Raises:
             RunCorrupt: a payload is lost or damaged.
+            ConfigurationError: the key or `after` is invalid.
+            RunStoreUnavailable: one of the two stores cannot be reached, read or written.
         """
         if limit is not None and reads_pages(self.store):
             found, first = await self.store.read(key, after=after, limit=limit), after + 1
@@ -114,16 +132,45 @@ class OffloadingRunStore(ReadsRuns, KeptAt):
         return replace(found, values=tuple(values))
 
     async def compare_and_set(self, key: str, value: bytes, *, revision: int) -> None:
-        """See `RunStore`. The store keeps the value itself: replaced values, such as headers, are small."""
+        """Replace all values of a key by one, after position `revision`, which must be its last one.
+
+        A key that does not exist has revision 0. The new value is at position `revision` + 1; of a new key,
+        it can be at a later one, above each revision at which a key was deleted. The value stays in the store
+        of runs, whatever its size: replaced values, such as headers, are small.
+
+        Raises:
+            RevisionConflict: the last position of the key is not `revision`.
+            ConfigurationError: the key or the revision is invalid, or the value is not bytes.
+            RunStoreUnavailable: one of the two stores cannot be reached, read or written.
+        """
         await self.store.compare_and_set(key, await self._kept(key, value, None), revision=revision)
 
     async def list(self, prefix: str, *, after: str = "", limit: int = 100) -> Sequence[StoredKey]:
-        """See `RunStore`. A value whose payload is lost is listed as its reference; only `read` raises."""
+        """Return the first `limit` keys that begin with `prefix` and come after the key `after`, in order.
+
+        Each comes with its last value and its revision. The order is that of code points. For the next page,
+        give the last key of this one as `after`. After the last page comes an empty one. A value whose
+        payload is lost is listed as its reference; only `read` raises.
+
+        Raises:
+            ConfigurationError: `limit` is below 1, or `prefix` or `after` is not text that a key can have.
+            RunStoreUnavailable: one of the two stores cannot be reached, read or written.
+        """
         found = await self.store.list(prefix, after=after, limit=limit)
         return await asyncio.gather(*map(self._listed, found))
 
     async def delete(self, key: str, *, revision: int | None = None) -> None:
-        """See `DeletesAtRevision`. An interrupted delete can leave payloads: see `forget_orphans`."""
+        """Delete a key with all its values; with `revision`, only if that is its last position.
+
+        Without `revision`, nothing happens if the key does not exist. After a deletion with a revision, each
+        new key that `compare_and_set` makes begins above that revision. Then the payloads of the key are
+        deleted. If that is interrupted, some can be left: see `forget_orphans`.
+
+        Raises:
+            RevisionConflict: the last position of the key is not `revision`, or the key is gone.
+            ConfigurationError: the key is invalid.
+            RunStoreUnavailable: one of the two stores cannot be reached, read or written.
+        """
         if revision is None:
             await self.store.delete(key)
         else:
@@ -133,30 +180,74 @@ class OffloadingRunStore(ReadsRuns, KeptAt):
     # --- finding runs, if the store within does ---
 
     async def find_runs(self, query: RunQuery, *, after: Place | None, limit: int) -> FoundRuns:
-        """See `IndexesRuns`."""
+        """Return at most `limit` runs whose headers match a query, in its order, from the index of the store.
+
+        With `after`, they are the runs behind that place in the order; `None` is the beginning. Each run
+        comes with its stored header (a summary of the run), the revision of that, and its place. `now` of the
+        result is the time by the clock of the store of runs. Headers do not tell `queued`, `interrupted` and
+        `set_aside` from `running`: for these, runs with any of the four statuses are returned.
+
+        Raises:
+            ConfigurationError: the store of runs finds no runs by itself.
+            RunStoreUnavailable: one of the two stores cannot be reached, read or written.
+        """
         return await self._index.find_runs(query, after=after, limit=limit)
 
     async def count_runs(self, query: RunQuery) -> int:
-        """See `IndexesRuns`."""
+        """Return the number of runs whose headers match a query, from the index of the store.
+
+        Headers do not tell `queued`, `interrupted` and `set_aside` from `running`: for these, runs with any
+        of the four statuses are counted.
+
+        Raises:
+            ConfigurationError: the store of runs finds no runs by itself.
+            RunStoreUnavailable: one of the two stores cannot be reached, read or written.
+        """
         return await self._index.count_runs(query)
 
     async def sum_spending(
         self, since: datetime | None, until: datetime | None, by: Collection[Dimension]
     ) -> SpendingFound:
-        """See `IndexesRuns`."""
+        """Sum up the spending of the runs that have spent all of it in a period, from the index of the store.
+
+        The period is from `since` on and before `until`; `None` is no limit. There is a sum for each
+        combination of the fields in `by`, in which all tags of the spending are one value; several sums can
+        have the same fields. `unread` of the result has the ids of other runs that may have spent something
+        in the period: the caller reads their records.
+
+        Raises:
+            ConfigurationError: the store of runs finds no runs by itself.
+            RunStoreUnavailable: one of the two stores cannot be reached, read or written.
+        """
         return await self._index.sum_spending(since, until, by)
 
     async def begin_run(self, begun: Begun) -> None:
-        """See `IndexesRuns`. Payloads are kept before the values that refer to them."""
+        """Write the header and the log of a new run, together or not at all.
+
+        The header is a summary of the run, by which the index finds it from then on. Entries of the log that
+        are large go to the payload store first.
+
+        Raises:
+            RevisionConflict: the last position of the key of the header is not `begun.revision`.
+            ConfigurationError: the store of runs finds no runs by itself.
+            RunStoreUnavailable: one of the two stores cannot be reached, read or written.
+        """
         key, log = begun.key, begun.log_key
         entries = await asyncio.gather(*(self._kept(log, entry, self._above) for entry in begun.entries))
         value = await self._kept(key, begun.value, None)
         await self._index.begin_run(replace(begun, value=value, entries=entries))
 
     async def delete_runs(self, doomed: Sequence[Doomed]) -> Sequence[bool]:
-        """Delete runs with their payloads, and say which of them it was, as `IndexesRuns` explains.
+        """Delete runs whose headers still have the given revisions, each with its other keys.
 
-        An interrupted delete can leave payloads: see `forget_orphans`.
+        The result has, for each run in the order given, whether it was deleted: `False` if its header is gone
+        or has another revision. As with `delete` with a revision, no new header has such a revision again.
+        Then the payloads of the deleted runs are deleted. If that is interrupted, some can be left: see
+        `forget_orphans`.
+
+        Raises:
+            ConfigurationError: the store of runs finds no runs by itself.
+            RunStoreUnavailable: one of the two stores cannot be reached, read or written.
         """
         are_gone = await self._index.delete_runs(doomed)
         for one in compress(doomed, are_gone):
@@ -165,7 +256,14 @@ class OffloadingRunStore(ReadsRuns, KeptAt):
         return are_gone
 
     async def index_anew(self) -> None:
-        """See `IndexesRuns`."""
+        """Mark the whole index of runs as out of date. The next query rebuilds it from the headers.
+
+        It is for a store in which somebody has changed rows by hand.
+
+        Raises:
+            ConfigurationError: the store of runs finds no runs by itself.
+            RunStoreUnavailable: one of the two stores cannot be reached, read or written.
+        """
         await self._index.index_anew()
 
     @property
@@ -178,14 +276,23 @@ class OffloadingRunStore(ReadsRuns, KeptAt):
     # --- operations that only some stores have ---
 
     async def changed(self, key: str, *, revision: int, timeout: float) -> None:
-        """See `HintsChanges`."""
+        """Wait until a key has another revision than this, for at most `timeout` seconds.
+
+        It returns at once if the key has another one already. It is only a hint: it can return although
+        nothing has changed, or miss a change until the timeout. So read the key afterwards, and call again.
+        If the store of runs has no such operation, this only waits: for `timeout` seconds, at most half a
+        second.
+
+        Raises:
+            RunStoreUnavailable: one of the two stores cannot be reached, read or written.
+        """
         if isinstance(self.store, HintsChanges):
             await self.store.changed(key, revision=revision, timeout=timeout)
         else:
             await asyncio.sleep(min(timeout, UNHEARD))
 
     async def aclose(self) -> None:
-        """Close the store of runs. It opens again if it is used."""
+        """Close the store of runs, if it can be closed. It opens again if it is used."""
         close: Any = getattr(self.store, "aclose", None)
         if close is not None:
             await close()
@@ -193,8 +300,12 @@ class OffloadingRunStore(ReadsRuns, KeptAt):
     async def forget_orphans(self) -> None:
         """Delete payloads of keys that do not exist, if their last change is over an hour ago.
 
-        They are left by an interrupted delete, or by a process that died before it stored a run. `purge`
-        does this too.
+        They are left by an interrupted delete, or by a process that died before it stored a run. The store of
+        runs forgets its own leftovers, too. `RunHistory.purge` calls this. It reads all keys if there are old
+        payloads.
+
+        Raises:
+            RunStoreUnavailable: one of the stores cannot be reached, read or written.
         """
         before = datetime.now(UTC) - _BEGINS_WITHIN
         old = {group for group, changed in (await self._payloads.groups()).items() if changed < before}

@@ -97,9 +97,16 @@ _DELETE_RUNS: Final = (
 class PostgresRunStore(ReadsRuns, KeptAt):
     """A `RunStore` in PostgreSQL 12 or later, for the processes of many machines.
 
-    It creates its own schema on first use. The user of the database needs the right to create that schema, or
-    to use an existing one. A connection pooler in between must pool by session (`pool_mode = session` in
-    PgBouncer), not by transaction or statement.
+    It connects when it is first used, and creates its own schema then. The user of the database needs the
+    right to create that schema, or to use an existing one. A connection pooler in between must pool by
+    session (`pool_mode = session` in PgBouncer), not by transaction or statement.
+
+    `dsn` is a URL or connection string, as libpq takes it. `timeout` is in seconds. `largest_value` is the
+    most bytes of one value; `None` for the limit of PostgreSQL, 1 GB.
+
+    Raises:
+        ConfigurationError: the connection string cannot be read, or another argument is invalid.
+        MissingExtraError: psycopg is not installed (the extra `postgres`).
     """
 
     def __init__(
@@ -143,14 +150,31 @@ class PostgresRunStore(ReadsRuns, KeptAt):
         return f"<PostgresRunStore {self._driver.name!r} schema={self.schema!r}>"
 
     async def append(self, key: str, values: Sequence[bytes], *, revision: int) -> None:
-        """See `RunStore`."""
+        """Add values to a key after position `revision`, which must be its last one: all of them or none.
+
+        A key that does not exist has revision 0. Without values, only the revision is checked.
+
+        Raises:
+            RevisionConflict: the last position of the key is not `revision`.
+            ConfigurationError: the key or the revision is invalid, or a value is not bytes.
+            RunStoreUnavailable: the server cannot be reached, or does not answer in time.
+        """
         name = key_bytes(key)
         check_values(values, revision)
         append = "SELECT {schema}.run_append_v1(%s, %s, %s::bytea[])"
         self._expect(key, revision, await self._query(append, name, revision, [*values]))
 
     async def read(self, key: str, *, after: int = 0, limit: int | None = None) -> StoredValues:
-        """See `RunStore` and `ReadsPages`."""
+        """Return the values of a key at positions above `after`, in order, and the revision of the key.
+
+        The revision is the position of its last value; 0 if the key does not exist. `limit` is the most
+        values to return, from the first on; by default all. `now` of the result is the time by the clock of
+        the server, in UTC.
+
+        Raises:
+            ConfigurationError: the key or `after` is invalid.
+            RunStoreUnavailable: the server cannot be reached, or does not answer in time.
+        """
         name = key_bytes(key)
         check_position("after", after)
         last = LAST_POSITION if limit is None else min(LAST_POSITION, after + limit)
@@ -160,7 +184,16 @@ class PostgresRunStore(ReadsRuns, KeptAt):
         return StoredValues(values=values, revision=revision or 0, now=now.astimezone(UTC))
 
     async def compare_and_set(self, key: str, value: bytes, *, revision: int) -> None:
-        """See `RunStore`."""
+        """Replace all values of a key by one, after position `revision`, which must be its last one.
+
+        A key that does not exist has revision 0. The new value is at position `revision` + 1; of a new key,
+        it can be at a later one, above each revision at which a key was deleted.
+
+        Raises:
+            RevisionConflict: the last position of the key is not `revision`.
+            ConfigurationError: the key or the revision is invalid, or the value is not bytes.
+            RunStoreUnavailable: the server cannot be reached, or does not answer in time.
+        """
         name = key_bytes(key)
         check_values([value], revision)
         rows = index_of(key, value) if key.startswith(HEADERS) else None
@@ -172,7 +205,15 @@ class PostgresRunStore(ReadsRuns, KeptAt):
         self._expect(key, revision, answer)
 
     async def list(self, prefix: str, *, after: str = "", limit: int = 100) -> Sequence[StoredKey]:
-        """See `RunStore`."""
+        """Return the first `limit` keys that begin with `prefix` and come after the key `after`, in order.
+
+        Each comes with its last value and its revision. The order is that of code points. For the next page,
+        give the last key of this one as `after`. After the last page comes an empty one.
+
+        Raises:
+            ConfigurationError: `limit` is below 1, or `prefix` or `after` is not text that a key can have.
+            RunStoreUnavailable: the server cannot be reached, or does not answer in time.
+        """
         keys = KeyRange.of(prefix, after, limit)
         found = await self._query(_LIST, *keys, limit)
         return [
@@ -180,7 +221,16 @@ class PostgresRunStore(ReadsRuns, KeptAt):
         ]
 
     async def delete(self, key: str, *, revision: int | None = None) -> None:
-        """See `DeletesAtRevision`."""
+        """Delete a key with all its values; with `revision`, only if that is its last position.
+
+        Without `revision`, nothing happens if the key does not exist. After a deletion with a revision, each
+        new key that `compare_and_set` makes begins above that revision.
+
+        Raises:
+            RevisionConflict: the last position of the key is not `revision`, or the key is gone.
+            ConfigurationError: the key is invalid.
+            RunStoreUnavailable: the server cannot be reached, or does not answer in time.
+        """
         answer = await self._query("SELECT {schema}.run_delete_v2(%s, %s::bigint)", key_bytes(key), revision)
         if revision is not None:
             self._expect(key, revision, answer)
@@ -188,7 +238,16 @@ class PostgresRunStore(ReadsRuns, KeptAt):
     # --- the index of runs ---
 
     async def find_runs(self, query: RunQuery, *, after: Place | None, limit: int) -> FoundRuns:
-        """See `IndexesRuns`."""
+        """Return at most `limit` runs whose headers match a query, in its order, from the index of the store.
+
+        With `after`, they are the runs behind that place in the order; `None` is the beginning. Each run
+        comes with its stored header (a summary of the run), the revision of that, and its place. `now` of the
+        result is the time by the clock of the server. Headers do not tell `queued`, `interrupted` and
+        `set_aside` from `running`: for these, runs with any of the four statuses are returned.
+
+        Raises:
+            RunStoreUnavailable: the server cannot be reached, or does not answer in time.
+        """
         found = find(self._dialect, query, after, limit)
         sql = _FOUND.replace("{found}", found.sql).replace("{way}", "" if query.ascending else "DESC")
         (rows, now) = await self._ask_index((sql, found.parameters), ("SELECT clock_timestamp()", []))
@@ -199,7 +258,14 @@ class PostgresRunStore(ReadsRuns, KeptAt):
         return FoundRuns(runs=runs, now=now[0][0].astimezone(UTC))
 
     async def count_runs(self, query: RunQuery) -> int:
-        """See `IndexesRuns`."""
+        """Return the number of runs whose headers match a query, from the index of the store.
+
+        Headers do not tell `queued`, `interrupted` and `set_aside` from `running`: for these, runs with any
+        of the four statuses are counted.
+
+        Raises:
+            RunStoreUnavailable: the server cannot be reached, or does not answer in time.
+        """
         counted = count(self._dialect, query)
         (rows,) = await self._ask_index((counted.sql, counted.parameters))
         return int(rows[0][0])
@@ -207,7 +273,16 @@ class PostgresRunStore(ReadsRuns, KeptAt):
     async def sum_spending(
         self, since: datetime | None, until: datetime | None, by: Collection[Dimension]
     ) -> SpendingFound:
-        """See `IndexesRuns`."""
+        """Sum up the spending of the runs that have spent all of it in a period, from the index of the store.
+
+        The period is from `since` on and before `until`; `None` is no limit. There is a sum for each
+        combination of the fields in `by`, in which all tags of the spending are one value; several sums can
+        have the same fields. `unread` of the result has the ids of other runs that may have spent something
+        in the period: the caller reads their records.
+
+        Raises:
+            RunStoreUnavailable: the server cannot be reached, or does not answer in time.
+        """
         statements = (sums(self._dialect, since, until, by), *unread(self._dialect, since, until, by))
         summed, *others = await self._ask_index(*((one.sql, one.parameters) for one in statements))
         return SpendingFound(
@@ -216,7 +291,14 @@ class PostgresRunStore(ReadsRuns, KeptAt):
         )
 
     async def begin_run(self, begun: Begun) -> None:
-        """See `IndexesRuns`."""
+        """Write the header and the log of a new run, together or not at all.
+
+        The header is a summary of the run, by which the index finds it from then on.
+
+        Raises:
+            RevisionConflict: the last position of the key of the header is not `begun.revision`.
+            RunStoreUnavailable: the server cannot be reached, or does not answer in time.
+        """
         header, log = key_bytes(begun.key), key_bytes(begun.log_key)
         check_values([begun.value], begun.revision)
         check_values(begun.entries, 0)
@@ -226,7 +308,14 @@ class PostgresRunStore(ReadsRuns, KeptAt):
         self._expect(begun.key, begun.revision, await self._query(_BEGIN, *written))
 
     async def delete_runs(self, doomed: Sequence[Doomed]) -> Sequence[bool]:
-        """See `IndexesRuns`."""
+        """Delete runs whose headers still have the given revisions, each with its other keys.
+
+        The result has, for each run in the order given, whether it was deleted: `False` if its header is gone
+        or has another revision. As with `delete` with a revision, no new header has such a revision again.
+
+        Raises:
+            RunStoreUnavailable: the server cannot be reached, or does not answer in time.
+        """
         keys = [one.key.encode() for one in doomed]
         others = [(other.encode(), one.key.encode()) for one in doomed for other in one.others]
         gone = await self._query(
@@ -240,13 +329,22 @@ class PostgresRunStore(ReadsRuns, KeptAt):
         return [key in known for key in keys]
 
     async def index_anew(self) -> None:
-        """See `IndexesRuns`."""
+        """Mark the whole index of runs as out of date. The next query rebuilds it from the headers.
+
+        It is for a store in which somebody has changed rows by hand.
+
+        Raises:
+            RunStoreUnavailable: the server cannot be reached, or does not answer in time.
+        """
         await self._query("SELECT {schema}.run_index_anew_v1()")
 
     async def forget_orphans(self) -> None:
-        """Delete logs without a header that are older than an hour, and what else is left of their runs.
+        """Delete the logs of runs without a header that began over an hour ago, and other keys of these runs.
 
         They are left when a process dies while it begins or deletes a run. `RunHistory.purge` calls this.
+
+        Raises:
+            RunStoreUnavailable: the server cannot be reached, or does not answer.
         """
         found = await self._query(_ORPHANS)
         if found:
@@ -279,7 +377,15 @@ class PostgresRunStore(ReadsRuns, KeptAt):
             await self._query(_CATCH_UP, *([*column] for column in zip(*read, strict=True)))
 
     async def changed(self, key: str, *, revision: int, timeout: float) -> None:
-        """See `HintsChanges`."""
+        """Wait until a key has another revision than this, for at most `timeout` seconds.
+
+        It returns at once if the key has another one already. It is only a hint: it can return although
+        nothing has changed, or miss a change until the timeout. So read the key afterwards, and call again. A
+        wait lasts at most 60 seconds.
+
+        Raises:
+            RunStoreUnavailable: the server cannot be reached, or does not answer in time.
+        """
         name, seconds = key_bytes(key), min(timeout, _LONGEST_WAIT)
 
         async def look() -> int:
@@ -290,7 +396,7 @@ class PostgresRunStore(ReadsRuns, KeptAt):
         await self._listener.changed(name, look, revision=revision, timeout=seconds)
 
     async def aclose(self) -> None:
-        """Close the idle connections. New ones are opened when it is used again."""
+        """Close the idle connections. The store opens new ones when it is used again."""
         await self._listener.aclose()
         await self.connections.aclose()
 

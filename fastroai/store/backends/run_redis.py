@@ -44,6 +44,13 @@ class RedisRunStore(ReadsRuns, KeptAt):
     The server must never drop data: no eviction (`maxmemory-policy noeviction`), and persistence (`appendonly
     yes`; `appendfsync always` against power failures). A replica that takes over may lack the last writes. In
     a cluster, all keys under one prefix are on one node.
+
+    It connects when it is first used. `timeout` is in seconds. Stores with different prefixes are
+    independent. `largest_value` is the most bytes of one value; `None` for the limit of Redis, 512 MB.
+
+    Raises:
+        ConfigurationError: the URL cannot be read, or another argument is invalid.
+        MissingExtraError: redis-py is not installed (the extra `redis`).
     """
 
     def __init__(
@@ -87,13 +94,30 @@ class RedisRunStore(ReadsRuns, KeptAt):
         return f"<RedisRunStore {self._driver.name!r} prefix={self.prefix!r}>"
 
     async def append(self, key: str, values: Sequence[bytes], *, revision: int) -> None:
-        """See `RunStore`."""
+        """Add values to a key after position `revision`, which must be its last one: all of them or none.
+
+        A key that does not exist has revision 0. Without values, only the revision is checked.
+
+        Raises:
+            RevisionConflict: the last position of the key is not `revision`.
+            ConfigurationError: the key or the revision is invalid, or a value is not bytes.
+            RunStoreUnavailable: the server cannot be reached, or does not answer in time.
+        """
         name = key_bytes(key)
         check_values(values, revision)
         self._expect(key, revision, await self._perform("append", name, name, revision, *values))
 
     async def read(self, key: str, *, after: int = 0, limit: int | None = None) -> StoredValues:
-        """See `RunStore` and `ReadsPages`."""
+        """Return the values of a key at positions above `after`, in order, and the revision of the key.
+
+        The revision is the position of its last value; 0 if the key does not exist. `limit` is the most
+        values to return, from the first on; by default all. `now` of the result is the time by the clock of
+        the server, in UTC.
+
+        Raises:
+            ConfigurationError: the key or `after` is invalid.
+            RunStoreUnavailable: the server cannot be reached, or does not answer in time.
+        """
         name = key_bytes(key)
         check_position("after", after)
         last = -1 if limit is None else after + limit
@@ -102,13 +126,30 @@ class RedisRunStore(ReadsRuns, KeptAt):
         return StoredValues(values=tuple(values), revision=revision, now=now)
 
     async def compare_and_set(self, key: str, value: bytes, *, revision: int) -> None:
-        """See `RunStore`."""
+        """Replace all values of a key by one, after position `revision`, which must be its last one.
+
+        A key that does not exist has revision 0. The new value is at position `revision` + 1; of a new key,
+        it can be at a later one, above each revision at which a key was deleted.
+
+        Raises:
+            RevisionConflict: the last position of the key is not `revision`.
+            ConfigurationError: the key or the revision is invalid, or the value is not bytes.
+            RunStoreUnavailable: the server cannot be reached, or does not answer in time.
+        """
         name = key_bytes(key)
         check_values([value], revision)
         self._expect(key, revision, await self._perform("compare_and_set", name, name, revision, value))
 
     async def list(self, prefix: str, *, after: str = "", limit: int = 100) -> Sequence[StoredKey]:
-        """See `RunStore`."""
+        """Return the first `limit` keys that begin with `prefix` and come after the key `after`, in order.
+
+        Each comes with its last value and its revision. The order is that of code points. For the next page,
+        give the last key of this one as `after`. After the last page comes an empty one.
+
+        Raises:
+            ConfigurationError: `limit` is below 1, or `prefix` or `after` is not text that a key can have.
+            RunStoreUnavailable: the server cannot be reached, or does not answer in time.
+        """
         keys = KeyRange.of(prefix, after, limit)
         found = await self._perform("list", b"", *keys, limit)
         return [
@@ -116,7 +157,16 @@ class RedisRunStore(ReadsRuns, KeptAt):
         ]
 
     async def delete(self, key: str, *, revision: int | None = None) -> None:
-        """See `DeletesAtRevision`."""
+        """Delete a key with all its values; with `revision`, only if that is its last position.
+
+        Without `revision`, nothing happens if the key does not exist. After a deletion with a revision, each
+        new key that `compare_and_set` makes begins above that revision.
+
+        Raises:
+            RevisionConflict: the last position of the key is not `revision`, or the key is gone.
+            ConfigurationError: the key is invalid.
+            RunStoreUnavailable: the server cannot be reached, or does not answer in time.
+        """
         name = key_bytes(key)
         if revision is None:
             await self._perform("delete", name, name)
@@ -124,7 +174,14 @@ class RedisRunStore(ReadsRuns, KeptAt):
             self._expect(key, revision, await self._perform("delete", name, name, revision))
 
     async def changed(self, key: str, *, revision: int, timeout: float) -> None:
-        """See `HintsChanges`."""
+        """Wait until a key has another revision than this, for at most `timeout` seconds.
+
+        It returns at once if the key has another one already. It is only a hint: it can return although
+        nothing has changed, or miss a change until the timeout. So read the key afterwards, and call again.
+
+        Raises:
+            RunStoreUnavailable: the server cannot be reached, or does not answer in time.
+        """
 
         async def look() -> int:
             return (await self.read(key, after=revision)).revision
@@ -132,7 +189,7 @@ class RedisRunStore(ReadsRuns, KeptAt):
         await self._listener.changed(key_bytes(key), look, revision=revision, timeout=timeout)
 
     async def aclose(self) -> None:
-        """Close the idle connections. New ones are opened when it is used again."""
+        """Close the idle connections. The store opens new ones when it is used again."""
         await self._listener.aclose()
         await self.connections.aclose()
 

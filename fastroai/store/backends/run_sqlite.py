@@ -132,8 +132,15 @@ _SIGN: Final = 2**31
 class SQLiteRunStore(ReadsRuns, KeptAt):
     """A `RunStore` in a file, for the processes of one machine. It needs no server.
 
-    The file must be on a local disk: SQLite's locks do not hold on network file systems. Stored values
-    survive the death of every process, and with `fsync` that of the machine.
+    The file is opened, and made if there is none, when the store is first used; its folder must exist. It
+    must be on a local disk: SQLite's locks do not hold on network file systems. Stored values survive the
+    death of every process, and with `fsync` that of the machine.
+
+    `timeout` is the number of seconds to wait for other processes. `clock` gives the time, with its time
+    zone. `largest_value` is the most bytes of one value; `None` for the limit of SQLite, 1 GB.
+
+    Raises:
+        ConfigurationError: `path` is not the path of a file, as `":memory:"`, or another argument is invalid.
     """
 
     def __init__(
@@ -181,13 +188,30 @@ class SQLiteRunStore(ReadsRuns, KeptAt):
         return f"SQLiteRunStore({self._driver.path!r})"
 
     async def append(self, key: str, values: Sequence[bytes], *, revision: int) -> None:
-        """See `RunStore`."""
+        """Add values to a key after position `revision`, which must be its last one: all of them or none.
+
+        A key that does not exist has revision 0. Without values, only the revision is checked.
+
+        Raises:
+            RevisionConflict: the last position of the key is not `revision`.
+            ConfigurationError: the key or the revision is invalid, or a value is not bytes.
+            RunStoreUnavailable: the file cannot be read or written, or was replaced.
+        """
         name = key_bytes(key)
         check_values(values, revision)
         await self._write(key, revision, lambda connection: _append(connection, name, values, revision))
 
     async def read(self, key: str, *, after: int = 0, limit: int | None = None) -> StoredValues:
-        """See `RunStore` and `ReadsPages`."""
+        """Return the values of a key at positions above `after`, in order, and the revision of the key.
+
+        The revision is the position of its last value; 0 if the key does not exist. `limit` is the most
+        values to return, from the first on; by default all. `now` of the result is the time by the clock of
+        the store, in UTC.
+
+        Raises:
+            ConfigurationError: the key or `after` is invalid.
+            RunStoreUnavailable: the file cannot be read or written, or was replaced.
+        """
         name = key_bytes(key)
         check_position("after", after)
 
@@ -202,14 +226,31 @@ class SQLiteRunStore(ReadsRuns, KeptAt):
         return await self.connections.run(operation)
 
     async def compare_and_set(self, key: str, value: bytes, *, revision: int) -> None:
-        """See `RunStore`."""
+        """Replace all values of a key by one, after position `revision`, which must be its last one.
+
+        A key that does not exist has revision 0. The new value is at position `revision` + 1; of a new key,
+        it can be at a later one, above each revision at which a key was deleted.
+
+        Raises:
+            RevisionConflict: the last position of the key is not `revision`.
+            ConfigurationError: the key or the revision is invalid, or the value is not bytes.
+            RunStoreUnavailable: the file cannot be read or written, or was replaced.
+        """
         name = key_bytes(key)
         check_values([value], revision)
         rows = index_of(key, value) if key.startswith(HEADERS) else None
         await self._write(key, revision, lambda connection: _replace(connection, name, value, revision, rows))
 
     async def list(self, prefix: str, *, after: str = "", limit: int = 100) -> Sequence[StoredKey]:
-        """See `RunStore`."""
+        """Return the first `limit` keys that begin with `prefix` and come after the key `after`, in order.
+
+        Each comes with its last value and its revision. The order is that of code points. For the next page,
+        give the last key of this one as `after`. After the last page comes an empty one.
+
+        Raises:
+            ConfigurationError: `limit` is below 1, or `prefix` or `after` is not text that a key can have.
+            RunStoreUnavailable: the file cannot be read or written, or was replaced.
+        """
         keys = KeyRange.of(prefix, after, limit)
 
         def operation(connection: sqlite3.Connection) -> Sequence[tuple[bytes, bytes, int]]:
@@ -220,14 +261,32 @@ class SQLiteRunStore(ReadsRuns, KeptAt):
         return [StoredKey(key=key.decode(), value=value, revision=revision) for key, value, revision in found]
 
     async def delete(self, key: str, *, revision: int | None = None) -> None:
-        """See `DeletesAtRevision`."""
+        """Delete a key with all its values; with `revision`, only if that is its last position.
+
+        Without `revision`, nothing happens if the key does not exist. After a deletion with a revision, each
+        new key that `compare_and_set` makes begins above that revision.
+
+        Raises:
+            RevisionConflict: the last position of the key is not `revision`, or the key is gone.
+            ConfigurationError: the key is invalid.
+            RunStoreUnavailable: the file cannot be read or written, or was replaced.
+        """
         name = key_bytes(key)
         await self._write(key, revision, lambda connection: _delete(connection, name, revision))
 
     # --- the index of runs ---
 
     async def find_runs(self, query: RunQuery, *, after: Place | None, limit: int) -> FoundRuns:
-        """See `IndexesRuns`."""
+        """Return at most `limit` runs whose headers match a query, in its order, from the index of the store.
+
+        With `after`, they are the runs behind that place in the order; `None` is the beginning. Each run
+        comes with its stored header (a summary of the run), the revision of that, and its place. `now` of the
+        result is the time by the clock of the store. Headers do not tell `queued`, `interrupted` and
+        `set_aside` from `running`: for these, runs with any of the four statuses are returned.
+
+        Raises:
+            RunStoreUnavailable: the file cannot be read or written, or was replaced.
+        """
         found = find(_DIALECT, query, after, limit)
         sql = _FOUND.format(found.sql, "" if query.ascending else " DESC")
         rows = await self._ask_index(lambda ask: ask(sql, found.parameters).fetchall())
@@ -238,14 +297,30 @@ class SQLiteRunStore(ReadsRuns, KeptAt):
         return FoundRuns(runs=runs, now=self._clock().astimezone(UTC))
 
     async def count_runs(self, query: RunQuery) -> int:
-        """See `IndexesRuns`."""
+        """Return the number of runs whose headers match a query, from the index of the store.
+
+        Headers do not tell `queued`, `interrupted` and `set_aside` from `running`: for these, runs with any
+        of the four statuses are counted.
+
+        Raises:
+            RunStoreUnavailable: the file cannot be read or written, or was replaced.
+        """
         counted = count(_DIALECT, query)
         return await self._ask_index(lambda ask: int(ask(counted.sql, counted.parameters).fetchone()[0]))
 
     async def sum_spending(
         self, since: datetime | None, until: datetime | None, by: Collection[Dimension]
     ) -> SpendingFound:
-        """See `IndexesRuns`."""
+        """Sum up the spending of the runs that have spent all of it in a period, from the index of the store.
+
+        The period is from `since` on and before `until`; `None` is no limit. There is a sum for each
+        combination of the fields in `by`, in which all tags of the spending are one value; several sums can
+        have the same fields. `unread` of the result has the ids of other runs that may have spent something
+        in the period: the caller reads their records.
+
+        Raises:
+            RunStoreUnavailable: the file cannot be read or written, or was replaced.
+        """
         summed = sums(_DIALECT, since, until, by)
         others = unread(_DIALECT, since, until, by)
 
@@ -257,7 +332,14 @@ class SQLiteRunStore(ReadsRuns, KeptAt):
         return await self._ask_index(operation)
 
     async def begin_run(self, begun: Begun) -> None:
-        """See `IndexesRuns`."""
+        """Write the header and the log of a new run, together or not at all.
+
+        The header is a summary of the run, by which the index finds it from then on.
+
+        Raises:
+            RevisionConflict: the last position of the key of the header is not `begun.revision`.
+            RunStoreUnavailable: the file cannot be read or written, or was replaced.
+        """
         header, log = key_bytes(begun.key), key_bytes(begun.log_key)
         check_values([begun.value], begun.revision)
         check_values(begun.entries, 0)
@@ -272,11 +354,24 @@ class SQLiteRunStore(ReadsRuns, KeptAt):
         await self._write(begun.key, begun.revision, write)
 
     async def delete_runs(self, doomed: Sequence[Doomed]) -> Sequence[bool]:
-        """See `IndexesRuns`."""
+        """Delete runs whose headers still have the given revisions, each with its other keys.
+
+        The result has, for each run in the order given, whether it was deleted: `False` if its header is gone
+        or has another revision. As with `delete` with a revision, no new header has such a revision again.
+
+        Raises:
+            RunStoreUnavailable: the file cannot be read or written, or was replaced.
+        """
         return await self._writes.perform(lambda connection: _delete_runs(connection, doomed))
 
     async def forget_orphans(self) -> None:
-        """See `LeavesOrphans`. These are logs without a header, and what else there is of their runs."""
+        """Delete the logs of runs without a header that began over an hour ago, and other keys of these runs.
+
+        They are left when a process dies while it begins or deletes a run. `RunHistory.purge` calls this.
+
+        Raises:
+            RunStoreUnavailable: the file cannot be read or written, or was replaced.
+        """
 
         def write(connection: sqlite3.Connection) -> None:
             before = self._clock().astimezone(UTC) - BEGINS_WITHIN
@@ -287,7 +382,13 @@ class SQLiteRunStore(ReadsRuns, KeptAt):
         await self._writes.perform(write)
 
     async def index_anew(self) -> None:
-        """See `IndexesRuns`."""
+        """Mark the whole index of runs as out of date. The next query rebuilds it from the headers.
+
+        It is for a store in which somebody has changed rows by hand.
+
+        Raises:
+            RunStoreUnavailable: the file cannot be read or written, or was replaced.
+        """
         await self._writes.perform(
             lambda connection: connection.execute("UPDATE run_header SET stale = 1").close()
         )
@@ -305,7 +406,10 @@ class SQLiteRunStore(ReadsRuns, KeptAt):
         return answer[0]
 
     async def aclose(self) -> None:
-        """Close the file. It is opened again when it is used again."""
+        """Close the file. The store opens it again when it is used again.
+
+        It accepts another file at the path then.
+        """
         await self.connections.aclose()
         self._driver.forget()
 
