@@ -32,7 +32,10 @@ logger: Final = logging.getLogger("fastroai.store")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The answer to a question."""
+    """An answer on record: its value as JSON, who gave it, the reason, and the time.
+
+    `reviewer` and `rationale` are empty if they are not known.
+    """
 
     value: JsonValue
     reviewer: str
@@ -44,7 +47,12 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A question of a run to a person."""
+    """A question of a run to a person, as `Inbox.list` returns it and `result.questions` has it.
+
+    `id` identifies it among the questions of all runs: pass it to `Inbox.answer`. `question` is JSON.
+    `answer` is the answer on record, and `closed` the reason why it takes no answer; only `Inbox.get` sets
+    these two.
+    """
 
     id: str
     """Identifies the question among those of all runs: pass it to `Inbox.answer`."""
@@ -75,9 +83,11 @@ class Question:
 
     @classmethod
     def of(cls, asked: QuestionAsked, run: RunHeader | Part) -> Question:
-        """Return a question as people see it. `asked` must not be encrypted any more.
+        """Return a question as people see it, from the fact that it was asked.
 
-        `run` is the header of its run; or, for a run without a store, the outermost pipeline or graph.
+        `asked` must be decoded already, if a codec encoded it. `run` is the header of its run; or, for a run
+        without a store, the outermost pipeline or graph: then the question has no tags and no tenant.
+        `answer` and `closed` are not set.
         """
         header = run if isinstance(run, RunHeader) else None
         return cls(

@@ -30,12 +30,15 @@ _shared: Final[WeakValueDictionary[tuple[str, str], RunStore]] = WeakValueDictio
 
 
 def open_run_store(place: str | os.PathLike[str]) -> RunStore:
-    """Make the store of runs at a path (`runs.db`), `sqlite:///absolute/path`, or URL of Redis or PostgreSQL.
+    """Make a store of runs for a path, `sqlite:///absolute/path`, or a URL of Redis or PostgreSQL.
 
-    Nothing is opened before the store is used.
+    The result is a `SQLiteRunStore`, `RedisRunStore` or `PostgresRunStore` with the default settings, and a
+    new one at each call. Nothing is opened before the store is used. URLs begin with `redis://`, `rediss://`,
+    `postgresql://` or `postgres://`. Any other text, such as `runs.db`, and each `pathlib.Path` is the path
+    of a SQLite file.
 
     Raises:
-        ConfigurationError: the place is none of these.
+        ConfigurationError: the URL is another one, or the text looks like a connection string.
         MissingExtraError: the client of the database is not installed.
     """
     kind, where = kind_and_place(place)

@@ -44,7 +44,8 @@ class MemoryRunStore(ReadsRuns):
     """A `RunStore` in memory, for any threads and event loops of one process. Mostly for tests.
 
     Runs are lost when the process ends. `clock` gives the time, with its time zone; by default it is that of
-    the machine. `largest_value` is the most bytes of one value, at least 100,000; `None` for any number.
+    the machine. `largest_value` is the most bytes of a value that a run may store, at least 100,000; `None`
+    for any number. A step with a larger value fails with `ValueNotStorable`.
 
     Raises:
         ConfigurationError: `clock` cannot be called, or `largest_value` is invalid.

@@ -102,7 +102,8 @@ class PostgresRunStore(ReadsRuns, KeptAt):
     session (`pool_mode = session` in PgBouncer), not by transaction or statement.
 
     `dsn` is a URL or connection string, as libpq takes it. `timeout` is in seconds. `largest_value` is the
-    most bytes of one value; `None` for the limit of PostgreSQL, 1 GB.
+    most bytes of a value that a run may store; `None` for the limit of PostgreSQL, 1 GB. A step with a larger
+    value fails with `ValueNotStorable`.
 
     Raises:
         ConfigurationError: the connection string cannot be read, or another argument is invalid.

@@ -46,7 +46,8 @@ class RedisRunStore(ReadsRuns, KeptAt):
     a cluster, all keys under one prefix are on one node.
 
     It connects when it is first used. `timeout` is in seconds. Stores with different prefixes are
-    independent. `largest_value` is the most bytes of one value; `None` for the limit of Redis, 512 MB.
+    independent. `largest_value` is the most bytes of a value that a run may store; `None` for the limit of
+    Redis, 512 MB. A step with a larger value fails with `ValueNotStorable`.
 
     Raises:
         ConfigurationError: the URL cannot be read, or another argument is invalid.

@@ -137,7 +137,8 @@ class SQLiteRunStore(ReadsRuns, KeptAt):
     death of every process, and with `fsync` that of the machine.
 
     `timeout` is the number of seconds to wait for other processes. `clock` gives the time, with its time
-    zone. `largest_value` is the most bytes of one value; `None` for the limit of SQLite, 1 GB.
+    zone. `largest_value` is the most bytes of a value that a run may store; `None` for the limit of SQLite, 1
+    GB. A step with a larger value fails with `ValueNotStorable`.
 
     Raises:
         ConfigurationError: `path` is not the path of a file, as `":memory:"`, or another argument is invalid.

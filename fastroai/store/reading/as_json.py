@@ -33,14 +33,15 @@ def _own_json(value: object) -> JsonValue:
 
 
 def fact_to_json(fact: Fact) -> dict[str, JsonValue]:
-    """Return a fact as plain data, such as for a stream of server-sent events.
+    """Return a fact (an entry of the log of a run) as plain data, such as for a stream of server-sent events.
 
         async for position, fact in pipeline.follow(run_id):
             print(position, json.dumps(fact_to_json(fact)))
 
     `kind` says what happened, and `run_id` in which run. `part` is the place of the nested pipeline or graph,
-    such as `b@1/inner`; it is empty for the outermost one. Other fields that have their
-    defaults are left out. A value that JSON cannot hold becomes its `repr`.
+    such as `b@1/inner`; it is empty for the outermost one. Other fields that have their defaults are left
+    out, except in `RunStarted`. A value that JSON cannot hold becomes its `repr`. Texts and values are not
+    redacted.
     """
     plain: dict[str, JsonValue] = from_json(encode_entry(as_told(fact)))
     return plain | {"run_id": fact.part.run_id, "part": fact.part.place}

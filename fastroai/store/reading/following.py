@@ -26,11 +26,13 @@ UNHINTED: Final = 10.0
 
 
 class FollowedRun:
-    """Iterates the facts of a run with their positions, including future ones; see `RunHistory.follow`.
+    """Iterates the facts of a run with their positions, including future ones; `RunHistory.follow` makes it.
 
-    It ends when the run has ended or paused, and waits for more if the process of the run has died.
-    Between two facts it holds no task, lease or connection, so you need not close it. If a call
-    of `anext` is cancelled, no fact is lost: the next call continues.
+    Each item is a position and a fact (an entry of the log). It ends when the run has ended or paused, and
+    waits for more if the process of the run has died. Between two facts it holds no task, lease or
+    connection, so you need not close it. If a call of `anext` is cancelled, no fact is lost: the next call
+    continues. `position` is that of the last fact that was returned: pass it as `after=` to continue
+    elsewhere.
     """
 
     def __init__(self, store: RunStore, run_id: str, after: int, codec: PayloadCodec | None) -> None:

@@ -79,7 +79,11 @@ _BEGINS_WITHIN: Final = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
-    """The main facts of a run: status, times, cost."""
+    """The status, times and cost of a run, from the header that a store keeps beside the log of the run.
+
+    Costs are in US dollars: only what was known at `updated_at`, when the header was last written. If the run
+    cannot be read, `status` is `unreadable`, `error` says why, and `pipeline` and the times are `None`.
+    """
 
     run_id: str
     pipeline: str | None
@@ -116,16 +120,20 @@ class RunSummary:
 
     @classmethod
     def of(cls, found: FoundHeader) -> RunSummary:
-        """Return a run as its header describes it, at the time when the header was read."""
+        """Return the summary of a run from its header, with the status at the time when the header was read.
+
+        `error` is as it is stored: a codec may have encoded its message.
+        """
         header = found.header
         as_recorded = {name: getattr(header, name) for name in _OF_HEADER}
         queue = None if header.routing is None else header.routing.queue
         return cls(**as_recorded, status=found.state, queue=queue)
 
     def spent(self, trace: RunTrace) -> Usage:
-        """Return the spending that is in the trace of the run.
+        """Return the spending of the run, from its trace, which must be the trace of this run.
 
-        If each row is a run of its own, that trace has no requests: then it is the sum in this summary.
+        If each row of a `map` is a run of its own, the trace of the `map` has no requests. Then this returns
+        the sums in this summary; if its cost is not complete, one request counts as unmeasured.
         """
         usage = trace.usage
         if self.rows is None or usage.records:
@@ -141,7 +149,10 @@ class RunSummary:
 
     @property
     def duration(self) -> timedelta | None:
-        """The time from the start to `updated_at`: of a run that has ended, to its end."""
+        """The time from the start to `updated_at`; `None` for a run that cannot be read.
+
+        Of a run that has ended, that is the time to its end. It is never negative.
+        """
         if self.started_at is None or self.updated_at is None:
             return None
         return max(self.updated_at - self.started_at, timedelta(0))
@@ -152,14 +163,19 @@ _OF_HEADER: Final = tuple(one.name for one in fields(RunSummary) if one.name not
 
 
 class RunHistory:
-    """The runs in a store.
+    """The runs in a store: to find them, read what happened in them, stop them and delete them.
 
         history = RunHistory(SQLiteRunStore("runs.db"))
         for run in await history.list(status="failed", limit=10):
             print(run.run_id, run.error)
         await history.purge(timedelta(days=30))
 
-    It keeps nothing in memory: each call reads the store.
+    `store` is a store, or the path or URL of one. `codec` is that of the runs, if they have one; without it,
+    values that it has encoded stay encoded. The history keeps nothing in memory: each call reads the store.
+
+    Raises:
+        ConfigurationError: `store` is no store of runs, or `codec` is no codec.
+        MissingExtraError: the client of the database at the URL is not installed.
     """
 
     def __init__(self, store: RunStoreLike, *, codec: PayloadCodec | None = None) -> None:
@@ -185,11 +201,12 @@ class RunHistory:
         tenant: str | None = None,
         limit: int | None = None,
     ) -> tuple[RunSummary, ...]:
-        """Return the runs, newest first; those that cannot be read come last.
+        """Return summaries of the runs, newest first by their start; those that cannot be read come last.
 
-        With a filter or a `limit`, it finds runs in indexes. These do not tell `running`, `queued`,
-        `interrupted` and `set_aside` apart, so for them it reads other runs that have not ended, too.
-        Only SQLite and PostgreSQL have an index of `finished` and of `unreadable` runs.
+        Filters are combined: a run must match all that are given. With a filter or a `limit`, runs are found
+        in indexes. These do not tell `running`, `queued`, `interrupted` and `set_aside` apart, so for them
+        the headers of all runs that have not ended are read. Only SQLite and PostgreSQL have an index of
+        `finished` and of `unreadable` runs.
 
         Args:
             status: Return only runs with this status: `queued`, `running`, `paused`, `finished`, `failed`,
@@ -197,7 +214,7 @@ class RunHistory:
             pipeline: Return only runs of the pipeline or graph with this name.
             tag: Return only runs with this tag.
             tenant: Return only runs of this tenant.
-            limit: Return at most this many runs.
+            limit: Return at most this many runs; by default all.
 
         Raises:
             ConfigurationError: there is no such status, a name is not text, or `limit` is not a whole number,
@@ -266,13 +283,16 @@ class RunHistory:
         return await count_runs(self._store, query)
 
     async def due(self, pipeline: str) -> tuple[RunSummary, ...]:
-        """Return the paused runs of a pipeline or graph that can continue, which `wake` resumes.
+        """Return summaries of the paused runs of a pipeline or graph that can continue, which `wake` resumes.
 
         A run can continue if its sleep is over, if the answer or message that it waits for has come, or if
         the time to wait for that is over. Runs that have been due for longest come first; of those that
         became due at the same time, as with a window of a spend limit, runs that have waited longest. The
         list includes runs that are due according to the index but whose header cannot be read: their status
-        is `unreadable`. Distributed runs, which workers continue, are left out.
+        is `unreadable`. Distributed runs, which workers continue, are left out. Nothing is resumed.
+
+        Raises:
+            RunStoreUnavailable: the store could not be read.
         """
         runs, now = await due_runs(self._store, pipeline)
         found = [run for one in runs for run in [self._summary_of(one, now)]]
@@ -284,39 +304,78 @@ class RunHistory:
         return tuple(sorted(compress(found, is_due), key=_due_since))
 
     async def interrupted(self, pipeline: str) -> tuple[RunSummary, ...]:
-        """Return the runs of a pipeline or graph whose processes died, which `recover` resumes, newest first.
+        """Return summaries of the runs of a pipeline or graph whose processes died, newest first.
 
-        The list includes runs that, according to the index, have not ended, but whose header cannot be read:
-        their status is `unreadable`. Distributed runs, which workers continue, are left out.
+        `recover` resumes these runs; this only finds them. The list includes runs that, according to the
+        index, have not ended, but whose header cannot be read: their status is `unreadable`. Distributed
+        runs, which workers continue, are left out.
+
+        Raises:
+            RunStoreUnavailable: the store could not be read.
         """
         unended = every_run(self._store, RunQuery(status="running", pipeline=pipeline))
         runs = [self._summary_of(found, now) async for found, now in unended]
         return tuple(run for run in runs if run.queue is None and run.status in ("interrupted", "unreadable"))
 
     async def summary(self, run_id: str) -> RunSummary:
-        """Return the main facts of a run. Raises the errors of `header`."""
-        check_run_id(run_id)
-        return self._summary(await read_header(self._store, run_id))
-
-    async def header(self, run_id: str) -> RunHeader:
-        """Return the header of a run, which a store keeps in addition to the log.
+        """Return the summary of a run: its status, times, cost, tags and so on. The log is not read.
 
         Raises:
             ConfigurationError: `run_id` cannot be the id of a run.
             RunNotFound: there is no such run.
-            RunCorrupt: it cannot be read.
+            RunCorrupt: its header cannot be read.
             RunFromNewerVersion: a later version of FastroAI has written it.
             RunFromOlderVersion: an earlier version of FastroAI has written it.
+            RunStoreUnavailable: the store could not be read.
+        """
+        check_run_id(run_id)
+        return self._summary(await read_header(self._store, run_id))
+
+    async def header(self, run_id: str) -> RunHeader:
+        """Return the header of a run: its stored status, owner, times and cost.
+
+        A store keeps it beside the log of the run. Its status is the one on record: a run whose process died
+        still has `running`. `summary` tells these apart.
+
+        Raises:
+            ConfigurationError: `run_id` cannot be the id of a run.
+            RunNotFound: there is no such run.
+            RunCorrupt: its header cannot be read.
+            RunFromNewerVersion: a later version of FastroAI has written it.
+            RunFromOlderVersion: an earlier version of FastroAI has written it.
+            RunStoreUnavailable: the store could not be read.
         """
         check_run_id(run_id)
         return (await read_header(self._store, run_id)).header
 
     async def trace(self, run_id: str) -> RunTrace:
-        """Return the recorded history of a run. Raises the errors of `header`."""
+        """Return the trace of a run: what happened in it so far, as far as it is on record.
+
+        It reads the whole log. Without the codec of the run, values that the codec has encoded stay encoded.
+
+        Raises:
+            ConfigurationError: `run_id` cannot be the id of a run.
+            RunNotFound: there is no such run.
+            RunCorrupt: its record cannot be read, or the codec cannot decode it.
+            RunFromNewerVersion: a later version of FastroAI has written it.
+            RunFromOlderVersion: an earlier version of FastroAI has written it.
+            RunStoreUnavailable: the store could not be read.
+        """
         return await read_trace(self._store, await self.header(run_id), self._codec)
 
     async def state(self, run_id: str) -> RunSnapshot:
-        """Return how far a run is. Raises the errors of `header`."""
+        """Return a snapshot of a run: its present status, its trace so far, and its open questions.
+
+        Unlike that of the trace, its status can be `interrupted`, `queued` or `set_aside`.
+
+        Raises:
+            ConfigurationError: `run_id` cannot be the id of a run.
+            RunNotFound: there is no such run.
+            RunCorrupt: its record cannot be read, or the codec cannot decode it.
+            RunFromNewerVersion: a later version of FastroAI has written it.
+            RunFromOlderVersion: an earlier version of FastroAI has written it.
+            RunStoreUnavailable: the store could not be read.
+        """
         check_run_id(run_id)
         found = await read_header(self._store, run_id)
         trace = await read_trace(self._store, found.header, self._codec)
@@ -340,12 +399,12 @@ class RunHistory:
                 match fact:
                     case StepFinished(step_id=step_id, output=output): ...
 
-        It ends after the `RunFinished` that is the last fact: the run has ended, or is `paused`, because it
-        waits for a person, a message or a time, or because somebody asked for a pause. After it was resumed,
-        call `follow` again, with `after=`. A run that is driven from outside has no such fact while something
-        is due, so the iteration waits for the next report. If the process of the run has died, the iteration
-        waits until another process resumes the run. Partial text is not a fact: there is `RequestSent`, and
-        `RequestEnded` with the whole response.
+        A fact is an entry of the log of the run. The iteration ends after the `RunFinished` that is the last
+        fact: the run has ended, or is `paused`, because it waits for a person, a message or a time, or
+        because somebody asked for a pause. After it was resumed, call `follow` again, with `after=`. A run
+        that is driven from outside has no such fact while something is due, so the iteration waits for the
+        next report. If the process of the run has died, the iteration waits until another process resumes the
+        run. Partial text is not a fact: there is `RequestSent`, and `RequestEnded` with the whole response.
 
         Args:
             run_id: The run.
@@ -375,23 +434,25 @@ class RunHistory:
         until: datetime | None = None,
         by: Sequence[Dimension] = ("day",),
     ) -> tuple[SpendingRow, ...]:
-        """Return the spending of all runs in a period: a row for each day, pipeline, model, tenant or tag.
+        """Return the spending of all runs in a period: a row for each combination of the fields in `by`.
 
             for row in await history.spending(since=monday, by=("day", "pipeline")):
                 print(row.day, row.pipeline, row.usage.cost_usd, row.usage.cost_complete)
 
-        A request counts at the time at which it was sent, and other spending when it was recorded or
-        reserved; when the run began does not matter. Requests that a resumed run repeats from its own record,
-        or that a fork takes over from another run, are not counted again. Deleted runs do not count. Runs are
-        found by the days on which a process had them, and only the logs of these are read.
+        Rows are sorted by these fields, in the order of `by`; by default, there is a row for each day. There
+        is no row if nothing was spent. A request counts at the time at which it was sent, and other spending
+        when it was recorded or reserved; when the run began does not matter. Requests that a resumed run
+        repeats from its own record, or that a fork takes over from another run, are not counted again.
+        Deleted runs do not count. Runs are found by the days on which a process had them, and only the logs
+        of these are read.
 
         Args:
             since: Beginning of the period, a time with a time zone; by default there is no limit.
             until: End of the period, which does not include this time; by default there is no limit.
             by: The fields of the rows that are set: `day` (of UTC), `pipeline` (the outermost one, or the
-                graph), `step`, `model` (as `provider:model`), `tenant`, `tag`. With `by=()`, there is one row
-                with the total. A request counts in the row of each of its tags, so rows by tag do not add up
-                to the total.
+                graph), `step`, `model` (as `provider:model`), `tenant`, `tag`. With `by=()`, the only row has
+                the total. A request counts in the row of each of its tags, so rows by tag do not add up to
+                the total.
 
         Raises:
             ConfigurationError: a time has no time zone, the period ends before it begins, or `by` has another
@@ -409,12 +470,14 @@ class RunHistory:
     async def pause(self, run_id: str) -> None:
         """Let a running run finish its current steps, and halt, whichever process runs it.
 
-        The process notices it within a second. `pause` of pipelines, graphs and flows says more.
+        This leaves a signal in the store, and does not wait for the run to halt. Its process notices the
+        signal within a second. The run may end before it halts. `resume` continues it.
 
         Raises:
             ConfigurationError: `run_id` cannot be the id of a run.
             RunNotFound: there is no such run.
             RunStatusConflict: no process is running it.
+            RunCorrupt: its header cannot be read.
         """
         from fastroai.store.record.halting import signal_elsewhere
 
@@ -433,7 +496,7 @@ class RunHistory:
             RunNotFound: there is no such run.
             RunStatusConflict: the run has finished, or was cancelled before.
             RunInProgress: a process has resumed the run meanwhile.
-            RunCorrupt: the record of the run cannot be read.
+            RunCorrupt: the record of the run cannot be read, or has a codec that this history does not have.
         """
         from fastroai.store.record.halting import cancel_halted, cancel_waiting_rows, signal_elsewhere
 
@@ -456,7 +519,7 @@ class RunHistory:
 
         Raises:
             ConfigurationError: `run_id` cannot be the id of a run.
-            RunInProgress: a process has the run.
+            RunInProgress: a process has the run, or that of one of its rows, and `force` is not set.
             RunNotFound: there is no such run. Keys that are left of a run without a header are removed by
                 `purge`.
             RunCorrupt: its record cannot be read, and `force` is not set.
@@ -493,10 +556,10 @@ class RunHistory:
     ) -> tuple[str, ...]:
         """Delete the runs that have not changed for some time, and return their ids.
 
-        Runs that are in progress are kept, and so are unreadable runs, whose age is unknown. Paused runs are
-        deleted like all others, and so are runs of which a coding agent performs the steps. To keep these,
-        choose an `older_than` that is longer than any pause, or name the `status` of those to delete. Keys
-        that are left of runs without a header are removed, too.
+        Runs that are in progress are kept, and so are unreadable runs, whose age is unknown. Paused, queued
+        and interrupted runs are deleted like all others, and so are runs of which a coding agent performs the
+        steps. To keep these, choose an `older_than` that is longer than any pause, or name the `status` of
+        those to delete. Keys that are left of runs without a header are removed, too.
 
         Args:
             older_than: The time since the last change, as a `timedelta`. A number is refused, because its
@@ -539,7 +602,11 @@ class RunHistory:
     async def rebuild_indexes(self) -> None:
         """Rebuild the indexes from the headers of runs, after somebody has removed keys from the store.
 
-        This reads every run. Runs can continue in the meantime.
+        Stores with an index of their own (SQLite, PostgreSQL) only mark it as out of date, and rebuild it at
+        the next query. For other stores, this reads every run. Runs can continue in the meantime.
+
+        Raises:
+            RunStoreUnavailable: the store could not be read or written.
         """
         own = indexes_runs(self._store)
         if own is not None:

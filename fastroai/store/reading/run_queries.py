@@ -40,6 +40,10 @@ class RunQuery:
         failed = RunQuery(status="failed", tenant="acme", sort="cost")
         page = await history.page(failed, limit=50)
 
+    By default, all runs match. Times need a time zone: a run matches from `…_since` on, and before `…_until`.
+    `search` has words, each of which must be in the id, the name of the pipeline or a tag, in upper or lower
+    case. The latest, longest or most expensive runs come first, unless `ascending` is set.
+
     Raises:
         ConfigurationError: there is no such status or order, a name or `search` is not text, or a time has no
             time zone.
@@ -90,7 +94,11 @@ class RunQuery:
 
     @property
     def recorded_status(self) -> RunStatus | None:
-        """The status in the headers of the runs that are wanted; `None` if it can be any."""
+        """The status that the headers of the wanted runs have; `None` if it can be any.
+
+        It is `running` for `queued`, `interrupted` and `set_aside`, which headers do not tell apart. It is
+        `None` for `unreadable`, and if the query has no status.
+        """
         match self.status:
             case "queued" | "interrupted" | "set_aside":
                 return "running"
@@ -101,7 +109,7 @@ class RunQuery:
 
     @property
     def words(self) -> Sequence[str]:
-        """The words to search for."""
+        """The words of `search`, split at spaces and without the difference between upper and lower case."""
         return searchable(self.search).split()
 
     def matches(self, header: RunHeader) -> bool:
@@ -127,11 +135,18 @@ class RunQuery:
         )
 
     def place(self, header: RunHeader | None, run_id: str) -> Place:
-        """Return the place of a run in this order; `None` as the header of one that cannot be read."""
+        """Return the place of a run in the order of this query: a number by which it is sorted, and its id.
+
+        The number is a time or duration in microseconds, or a cost in billionths of a US dollar. `header` is
+        `None` for a run whose header cannot be read: its number is -1.
+        """
         return Place(NOT_KNOWN if header is None else order_values(header)[self.sort], run_id)
 
     def rank(self, place: Place) -> tuple[int, str]:
-        """Return a key by which places are sorted into this order."""
+        """Return a key for `sorted`: places with a lower key come first in the order of this query.
+
+        Places with the same number are in the order of their ids.
+        """
         return (place.order if self.ascending else -place.order), place.run_id
 
 
