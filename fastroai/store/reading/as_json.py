@@ -38,10 +38,10 @@ def fact_to_json(fact: Fact) -> dict[str, JsonValue]:
         async for position, fact in pipeline.follow(run_id):
             print(position, json.dumps(fact_to_json(fact)))
 
-    `kind` says what happened, and `run_id` in which run. `part` is the place of the nested pipeline or graph,
-    such as `b@1/inner`; it is empty for the outermost one. Other fields that have their defaults are left
-    out, except in `RunStarted`. A value that JSON cannot hold becomes its `repr`. Texts and values are not
-    redacted.
+    `kind` says what happened, `run_id` in which run, and `timestamp` when, in seconds since 1970. `part` is
+    the place of the nested pipeline or graph, such as `b@1/inner`; it is empty for the outermost one. Other
+    fields that have their defaults are left out, except in `RunStarted`. A value that JSON cannot hold
+    becomes its `repr`. Texts and values are not redacted.
     """
     plain: dict[str, JsonValue] = from_json(encode_entry(as_told(fact)))
     return plain | {"run_id": fact.part.run_id, "part": fact.part.place}

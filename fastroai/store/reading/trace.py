@@ -72,7 +72,11 @@ class RunTrace:
         for failure in trace.failures():
             print(failure.place, failure.failure.message)
 
-    A trace never changes. The trace of a running run shows how far it was when the trace was read.
+    A trace never changes. The trace of a running run shows how far it was when the trace was read. Values in
+    it are JSON. `entries` is the whole log of the run, in order, from which everything else is computed.
+
+    Raises:
+        ConfigurationError: the first entry is not a `RunStarted`.
     """
 
     entries: tuple[facts.Fact, ...]
@@ -100,7 +104,7 @@ class RunTrace:
 
     @property
     def opened(self) -> facts.RunStarted:
-        """The first entry."""
+        """The first entry of the log: the `RunStarted` fact, with the run's inputs and definition."""
         first = self.entries[0]
         assert isinstance(first, facts.RunStarted)
         return first
@@ -112,12 +116,16 @@ class RunTrace:
 
     @property
     def was_resumed(self) -> bool:
-        """Whether a process has resumed the run again."""
+        """Whether the run was resumed at least once, after a pause, an end or the death of its process."""
         return any(isinstance(entry, facts.RunResumed) for entry in self.entries)
 
     @property
     def changed_calls(self) -> tuple[facts.CallChanged, ...]:
-        """The calls whose declarations have changed since they were recorded."""
+        """The calls of a resumed run whose declarations had changed since their answers were recorded.
+
+        Each says what has changed, and whether the answer on record was kept or the model was asked again.
+        They are in the order of the log.
+        """
         return tuple([entry for entry in self.entries if isinstance(entry, facts.CallChanged)])
 
     @property
@@ -125,17 +133,21 @@ class RunTrace:
         """The calls and nested runs on record that the resumed run did not make again. They stay charged.
 
         An earlier call in the same step had changed and asked its model again, so other calls can follow it.
+        They are in the order of the log.
         """
         return tuple([entry for entry in self.entries if isinstance(entry, facts.CallLeftOver)])
 
     @property
     def pipeline(self) -> str:
-        """The name of the pipeline."""
+        """The name of the pipeline, graph, flow or workflow. For a `map` over rows, `.map` comes after it."""
         return self.opened.pipeline
 
     @property
     def calls(self) -> tuple[CallRecord, ...]:
         """The records of the calls of typed functions that have ended, in the order in which they ended.
+
+        Typed functions are those of `@infer` and `@compute`. The records include calls that failed. Calls of
+        agents in steps are not here.
 
         Raises:
             ConfigurationError: a codec encoded their records, and the trace was read without it.
@@ -144,17 +156,23 @@ class RunTrace:
 
     @property
     def kind(self) -> MachineKind:
-        """The kind of the run: of a pipeline, a graph or a workflow."""
+        """The kind of the run: `pipeline`, `graph`, `workflow`, or `rows` for a `map` over rows.
+
+        The run of a flow has the kind `pipeline`.
+        """
         return kind_of(self.opened.definition)
 
     @property
     def version(self) -> str | None:
-        """The last version of the pipeline or graph, if its author gave it one."""
+        """The version that the author gave the pipeline or graph; `None` if there is none.
+
+        It is that of the last definition on record.
+        """
         return version_of(self.definition)
 
     @property
     def started_at(self) -> datetime:
-        """When the run began."""
+        """The time in UTC at which the run began. Resuming does not change it."""
         return self.opened.at
 
     @cached_property
@@ -169,7 +187,11 @@ class RunTrace:
 
     @property
     def status(self) -> facts.RunStatus:
-        """How the run ended; `running` if no end is on record, as after the death of its process."""
+        """The status on record: `finished`, `paused`, `failed`, `cancelled`, or `running` without an end.
+
+        It is also `running` after the death of the process, and once a run that had paused or failed is
+        resumed.
+        """
         return "running" if self.ended is None else self.ended.status
 
     @property
@@ -184,24 +206,30 @@ class RunTrace:
 
     @property
     def failure(self) -> facts.FailureFacts | None:
-        """Why the run failed, if it did."""
+        """The type, message and class of the error that ended the run; `None` if no failure ended it."""
         return None if self.ended is None else self.ended.failure
 
     @property
     def inputs(self) -> dict[str, JsonValue]:
-        """The inputs of the run, with those that were replaced when it was resumed."""
+        """The inputs of the run by name, as JSON, with the values that were replaced when it was resumed."""
         return dict(self._attempts.inputs)
 
     @property
     def definition(self) -> JsonValue:
-        """The last definition of the pipeline."""
+        """The shape of the pipeline, graph or workflow as plain data: its name, its steps and their settings.
+
+        It is that of the start, or of the last resume that was forced although the shape had changed.
+        """
         return self._attempts.definition
 
     @property
     def output(self) -> JsonValue:
-        """The output of the run, if it has one. For a graph, it is the output of its terminal.
+        """The output of the run as JSON; `None` if it has none.
 
-        A complete workflow has the output of its last step.
+        For a pipeline or flow, it is the latest output of the output step, also if the run has not finished.
+        For a graph that has finished, it is the output of its terminal; for a workflow that has finished,
+        that of its last step. If a codec encoded the run, read the trace with it: otherwise the output is
+        `None` or stays encoded.
         """
         shape = self.definition if isinstance(self.definition, dict) else {}
         if self.kind == "graph":
@@ -216,7 +244,11 @@ class RunTrace:
 
     @property
     def outputs(self) -> dict[str, JsonValue]:
-        """The latest output of each step or node of the run itself that has given one, by id."""
+        """The latest output, as JSON, of each step or node of the run itself that has given one, by id.
+
+        Steps of nested pipelines and graphs are not here. A step that asks the user for more has its question
+        or state as its output.
+        """
         return {one.step: one.output for one in self.steps if one.depth == 0 and _has_output(one)}
 
     # --- steps ---
@@ -248,10 +280,11 @@ class RunTrace:
 
     @property
     def critical_path(self) -> tuple[str, ...]:
-        """The chain of steps and functions that decided how long the run took, as their places.
+        """The places of the steps and functions that decided how long the run took: a chain, first to last.
 
         Each began after the one before it had ended, and the last is the one that ended last, or is still
-        running. The steps inside of a step follow it, as a chain of their own.
+        running. The steps inside of a step follow it, as a chain of their own. Agent calls are left out. The
+        tuple is empty if nothing has started.
         """
         return tuple(row.place for row in self.timeline if row.is_critical and row.kind != "agent")
 
@@ -268,23 +301,32 @@ class RunTrace:
 
     @property
     def usage(self) -> RecordedUsage:
-        """The spending of the run, in all its processes."""
+        """The spending of the run, in all its processes: sums of cost and tokens, and `records` of requests.
+
+        Requests whose end is not on record count as unmeasured.
+        """
         return RecordedUsage.of(self.records)
 
     def report(self) -> UsageReport:
-        """Return a report of the cost of the run, by step, agent, model and so on."""
+        """Return the cost of the run as a report by step, agent, model, tool and outcome, to print or pass
+        on.
+        """
         return self.usage.report()
 
     def failures(self) -> tuple[StepAttempt, ...]:
-        """Return the attempts that failed, also those that were retried, in the order of their start."""
+        """Return the attempts that failed, at any depth, in the order of their start.
+
+        They include failed attempts that were retried, and those of steps whose failure the run survived.
+        """
         return tuple(attempt for attempt in self.attempts if attempt.failure is not None)
 
     def events_for(self, step: str) -> tuple[facts.Fact, ...]:
         """Return the entries about a step, and about everything nested in it, in order.
 
-        `step` is a place, as in `write`, `write@2` or `write@1/inner/check`; or one without attempts, which
-        means all of them, as in `write/inner/check`; or the id of a step. An id that the outermost pipeline
-        does not have is searched in nested ones.
+        `step` is a place, as in `write`, `write@2` (its second attempt) or `write@1/inner/check` (a step of
+        the pipeline `inner` in it); or one without attempts, which means all of them, as in
+        `write/inner/check`; or the id of a step. An id that the outermost pipeline does not have is searched
+        in nested ones.
 
         Raises:
             ConfigurationError: there is no such step.
@@ -319,8 +361,8 @@ class RunTrace:
         """Explain why each step started, waited, was retried or skipped, and how the run ended, line by line.
 
         The causes were recorded when the decisions were made. Times are seconds from the start. Texts are
-        redacted if the process redacts them (`fastroai.tracing.set_redaction`). `step` is as in `events_for`;
-        without it, everything is explained.
+        redacted if the process redacts them (`fastroai.tracing.set_redaction`). `step` is the id or place of
+        a step, as in `events_for`; without it, everything is explained.
 
         Raises:
             ConfigurationError: there is no such step.
@@ -332,8 +374,10 @@ class RunTrace:
     def conversations(self, step: str | None = None) -> tuple[AgentConversation, ...]:
         """Return what agents and models said to each other, in one conversation for each attempt at a call.
 
-        The calls are those of agents, in the order in which they began. Texts are not redacted here, but in
-        `transcript`. `step` is as in `events_for`; without it, they are those of the whole run.
+        The calls are those of agents, in the order in which they began. A conversation has no messages if
+        they are not on record, or if a codec encoded them and the trace was read without it. Texts are not
+        redacted here, but in `transcript`. `step` is the id or place of a step, as in `events_for`; without
+        it, they are those of the whole run.
 
         Raises:
             ConfigurationError: there is no such step.
@@ -341,9 +385,10 @@ class RunTrace:
         return conversations_in(self.entries if step is None else self.events_for(step))
 
     def transcript(self, step: str | None = None) -> str:
-        """Return `conversations` as text, for people.
+        """Return as text what agents and models said to each other, for people; empty if no agent was called.
 
-        Texts are redacted if the process redacts them (`fastroai.tracing.set_redaction`).
+        Texts are redacted if the process redacts them (`fastroai.tracing.set_redaction`). `step` is the id or
+        place of a step, as in `events_for`; without it, the text is that of the whole run.
 
         Raises:
             ConfigurationError: there is no such step.
@@ -353,7 +398,9 @@ class RunTrace:
     def diff(self, other: RunTrace) -> tuple[Difference, ...]:
         """Compare the run with another one: the result is an empty tuple if they do not differ.
 
-        Ids, times, tokens and costs are not compared.
+        Each `Difference` has the value in this run as `first`, and that in `other` as `second`. Definitions,
+        inputs, the steps that ran, their attempts, failures, outputs and requests, and the ends of the runs
+        are compared. Ids, times, tokens and costs are not.
 
         Raises:
             ConfigurationError: `other` is not a trace.
@@ -381,11 +428,12 @@ class RunTrace:
 
         No step runs, and no request is sent. Nor does the body of a flow run, so its calls are not compared.
         The result is `None` if all decisions are the same. Otherwise it is the first different one, because
-        the pipeline has changed, or another one has written the log.
+        the pipeline has changed, another one has written the log, or `pipeline` has another name.
 
         Raises:
             ConfigurationError: `pipeline` is none of these, or not of the kind of this run. Here, flows and
                 routers count as pipelines.
+            RunCorrupt: the inputs on record are not what a graph accepts.
         """
         # A trace has a method `replay`, too: two traces would call each other without end.
         if isinstance(pipeline, type | RunTrace) or not callable(getattr(pipeline, "replay", None)):
@@ -394,9 +442,9 @@ class RunTrace:
         return pipeline.replay(self)
 
     def redacted(self) -> RunTrace:
-        """Return the trace as texts for people show it: redacted, if the process redacts.
+        """Return the trace with redacted texts and values if the process redacts; otherwise the trace itself.
 
-        See `fastroai.tracing.set_redaction`. Without redaction, it is the trace itself.
+        Redaction is set with `fastroai.tracing.set_redaction`.
         """
         return RunTrace(map(redact_entry, self.entries)) if is_redacting() else self
 
@@ -405,12 +453,14 @@ class RunTrace:
     def drawing(self, opened: Collection[str] = ()) -> Drawing:
         """Return the drawing of the run, for `svg` or `mermaid`: its shape, and the path that the run took.
 
-        It needs no code of the run. A flow has no shape: its calls are drawn in their order.
+        It needs no code of the run. A flow has no shape: its calls are drawn in their order. Texts are
+        redacted if the process redacts them.
 
         Args:
             opened: The nodes that are drawn with what is inside of them, such as `review`; or
                 `review@1/inner/check`, the node `check` of the pipeline `inner` in attempt 1 at `review`: its
-                place in `timeline`, without the visit at the end (`#2`).
+                place in `timeline`, without the visit at the end (`#2`). By default none; nodes that do not
+                exist are ignored.
         """
         from fastroai.store.reading.run_drawing import RunDrawing
 
@@ -422,7 +472,7 @@ class RunTrace:
         ).of_run()
 
     def to_svg(self, opened: Collection[str] = ()) -> str:
-        """Return `drawing(opened)` as an SVG image."""
+        """Return the drawing of the run as the text of an SVG image. `opened` is as in `drawing`."""
         from fastroai.drawing import svg
 
         return svg(self.drawing(opened))
@@ -433,7 +483,10 @@ class RunTrace:
         return trace_page(self.for_pages())
 
     def for_pages(self) -> ShownRun:
-        """Return what pages for people show of the run, redacted if the process redacts."""
+        """Return the data of the run that HTML pages show: status, usage, steps, timeline, log and drawing.
+
+        Texts and values are redacted if the process redacts them.
+        """
         from fastroai.store.reading.run_pages import ShownRun
 
         shown = self.redacted()
@@ -453,7 +506,8 @@ class RunTrace:
     def to_json(self) -> str:
         """Return the trace as JSON text, `{"format": 3, "entries": [...]}`, for `from_json`.
 
-        Texts and values are redacted if the process redacts them (`fastroai.tracing.set_redaction`).
+        Texts and values are redacted if the process redacts them (`fastroai.tracing.set_redaction`): then
+        they are lost in the text.
         """
         entries = b",".join(map(encode_entry, self.redacted().entries))
         return f'{{"format":{facts.FORMAT},"entries":[{entries.decode()}]}}'
@@ -463,7 +517,8 @@ class RunTrace:
         """Return the trace that `to_json` wrote.
 
         Raises:
-            ConfigurationError: the text is not what `to_json` writes.
+            ConfigurationError: the text is not JSON of the form that `to_json` writes, or does not begin with
+                the start of a run.
             RunFromNewerVersion: a later version of FastroAI has written it.
             RunFromOlderVersion: an earlier version of FastroAI has written it.
             RunCorrupt: one of its entries cannot be read.
