@@ -113,10 +113,10 @@ class RunQuery:
         return searchable(self.search).split()
 
     def matches(self, header: RunHeader) -> bool:
-        """Return whether a run with this header may be wanted.
+        """Return whether the header of a run fits every field of this query that is set.
 
         A header has the status `running` also for runs that are `queued`, `interrupted` or `set_aside`: look
-        at `RunSummary.status` to tell these apart.
+        at `RunSummary.status` to tell these apart. With `unreadable`, the status is not compared.
         """
         text = search_text(header)
         return (

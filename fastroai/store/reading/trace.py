@@ -308,9 +308,7 @@ class RunTrace:
         return RecordedUsage.of(self.records)
 
     def report(self) -> UsageReport:
-        """Return the cost of the run as a report by step, agent, model, tool and outcome, to print or pass
-        on.
-        """
+        """Return the cost of the run as a report by step, agent, model and so on, to print or pass on."""
         return self.usage.report()
 
     def failures(self) -> tuple[StepAttempt, ...]:
