@@ -20,18 +20,25 @@ LARGEST_VALUE: Final = 64 * 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredValues:
-    """The values of a key that were read."""
+    """The values of a key that `RunStore.read` returns.
+
+    `values` are those after the position that was asked for, in order, and can be empty. `revision` is that
+    of the whole key.
+    """
 
     values: tuple[bytes, ...]
     revision: int
-    """Position of the key's last value; 0 where there is nothing."""
+    """Position of the key's last value; 0 if the key does not exist."""
     now: datetime
     """The store's own clock, UTC."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredKey:
-    """A key and the last value that it holds."""
+    """A key and its last value, as `RunStore.list` returns them.
+
+    `value` is `b""` if all values of the key have been lost.
+    """
 
     key: str
     value: bytes
@@ -41,9 +48,11 @@ class StoredKey:
 
 @runtime_checkable
 class RunStore(Protocol):
-    """Keys with values at consecutive positions. The revision of a key is the position of its last value.
+    """A store for the records of runs: each key holds values (bytes) at consecutive positions.
 
-    Every operation is atomic: others see it whole or not at all, and one that has returned is seen by all.
+    Write your own with these five methods, async or not; no base class is needed. `RunStoreSuite` in
+    `fastroai.testing` tests it. The revision of a key is the position of its last value, so it tells whether
+    another process has written. Every operation is atomic: others see it whole or not at all, and one that has returned is seen by all.
     Any number of event loops, threads and processes use a store at once. Keys are text of 1 to 512
     characters without NUL; values are bytes; positions are below 2³².
 
@@ -66,43 +75,61 @@ class RunStore(Protocol):
     """
 
     async def append(self, key: str, values: Sequence[bytes], *, revision: int) -> None:
-        """Add values after position `revision`, which must be the last one: all of them or none.
+        """Add values to a key, if its last position is `revision`: all of them or none.
 
-        A key that does not exist has revision 0. Without values, only the revision is checked.
+        The new revision of the key is `revision` plus the number of values. A key that does not exist has
+        revision 0, and is created. Without values, only the revision is checked.
 
         Raises:
-            RevisionConflict: the last position of the key is not `revision`.
+            RevisionConflict: the last position of the key is not `revision`. It can come from your own earlier
+                write, whose answer was lost.
+            RunStoreUnavailable: the store cannot be reached or cannot write. The values may be written anyway.
         """
         ...
 
     async def read(self, key: str, *, after: int = 0) -> StoredValues:
-        """Return the values at positions above `after`, in order, and always the revision of the key.
+        """Return the values at positions above `after`, in order, with the revision of the key and the time.
 
-        Positions need not begin at 1, because `compare_and_set` keeps only the last value. The position of
+        By default, these are all values. A key that does not exist has no values and revision 0. Positions need not begin at 1, because `compare_and_set` keeps only the last value. The position of
         the first value that was read is the revision minus the number of values, plus 1.
+
+        Raises:
+            RunStoreUnavailable: the store cannot be reached or does not answer.
         """
         ...
 
     async def compare_and_set(self, key: str, value: bytes, *, revision: int) -> None:
-        """Replace all that the key holds by one value at position `revision` + 1.
+        """Replace all values of a key by one value, if the key's last position is `revision`.
 
-        A new key may begin at a later position: see `DeletesAtRevision`.
+        The value gets position `revision` + 1. A key that does not exist has revision 0, and is created. Some
+        stores give its first value a later position: see `DeletesAtRevision`.
 
         Raises:
-            RevisionConflict: the key's last position is not `revision`.
+            RevisionConflict: the key's last position is not `revision`. It can come from your own earlier
+                write, whose answer was lost.
+            RunStoreUnavailable: the store cannot be reached or cannot write. The value may be written anyway.
         """
         ...
 
     async def list(self, prefix: str, *, after: str = "", limit: int = 100) -> Sequence[StoredKey]:
         """Return the first `limit` keys that begin with `prefix` and come after the key `after`, in order.
 
-        The order is that of code points. For the next page, give the last key of this one as `after`. After
-        the last page comes an empty one.
+        Each comes with its last value and its revision. The order is that of code points. For the next page,
+        give the last key of this one as `after`. After the last page comes an empty one.
+
+        Raises:
+            RunStoreUnavailable: the store cannot be reached or does not answer.
         """
         ...
 
     async def delete(self, key: str) -> None:
-        """Delete a key, if it exists. It starts again at revision 0."""
+        """Delete a key with all its values. Nothing happens if the key does not exist.
+
+        The key then has revision 0, as a key that never existed.
+
+        Raises:
+            RunStoreUnavailable: the store cannot be reached or cannot write. The key may be deleted anyway.
+        """
         ...
 
 

@@ -6,13 +6,18 @@ from fastroai.testing.replies import Duration, in_seconds
 
 
 class ManualClock:
-    """A clock that stands still until you set it: `MemoryRunStore(clock=clock)`.
+    """A clock for stores that stands still until a test sets it: `MemoryRunStore(clock=clock)`.
 
         clock = ManualClock()
         store = MemoryRunStore(clock=clock)
         clock.advance(timedelta(days=14))
 
-    The fixture `run_clock` is a manual clock, and `run_store` and `spend_store` follow it.
+    It begins at 2026-01-01, 0:00 UTC, or at the time that you give, and calling it returns its time. Only the
+    stores that have it follow it: `asyncio.sleep`, timeouts and the system clock do not. The pytest fixture
+    `run_clock` is a manual clock, and the fixtures `run_store` and `spend_store` follow it.
+
+    Raises:
+        ValueError: the time has no time zone.
     """
 
     def __init__(self, now: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
@@ -27,7 +32,7 @@ class ManualClock:
         return f"ManualClock({self._now.isoformat()})"
 
     def set(self, now: datetime) -> None:
-        """Set the time. It may be earlier than before, as the clocks of machines can be.
+        """Set the clock to a time with a time zone. It may be earlier than the clock's time before.
 
         Raises:
             ValueError: the time has no time zone.
@@ -37,10 +42,10 @@ class ManualClock:
         self._now = now
 
     def advance(self, duration: Duration) -> datetime:
-        """Advance the time by seconds or a `timedelta`, and return it.
+        """Advance the clock by some seconds, or by a `timedelta`, and return the new time.
 
         Raises:
-            ValueError: the duration is negative.
+            ValueError: the duration is negative; `set` sets the clock back.
         """
         seconds = in_seconds(duration)
         if seconds < 0:

@@ -18,7 +18,11 @@ State: TypeAlias = Literal["arrived", "finished"]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LedgerEntry:
-    """One request and its answer: a snapshot, which is replaced when the answer has ended."""
+    """One request to the model server and its answer, with the usage that a provider would bill.
+
+    An entry never changes: when the answer has ended, the ledger replaces the entry by a new one, whose
+    `ended`, `completed` and `client_disconnected` are set. Times are in UTC.
+    """
 
     ordinal: int = 0
     """Number of the request since the ledger was last empty, from 1."""
@@ -55,7 +59,10 @@ class LedgerEntry:
 
 @dataclass(frozen=True)
 class LedgerTotals:
-    """The sums of a ledger."""
+    """The sums of a `Ledger`: the number of all requests, the number of billed ones, and their usage in tokens.
+
+    Requests that are not billed add nothing to `usage`.
+    """
 
     requests: int
     billed: int
@@ -70,9 +77,9 @@ class _Waiter:
 
 
 class Ledger:
-    """The requests that a server has served, in the order of their arrival. Safe to read from any thread.
+    """The requests that a `ModelServer` has served, in the order of their arrival: `server.ledger`.
 
-    An entry has its status, usage and ids before the first byte of the answer is sent, so a client that has
+    It can be read from any thread. It lists requests that got an error as well. An entry has its status, usage and ids before the first byte of the answer is sent, so a client that has
     its answer finds its entry. The field `ended` may be set a moment later: wait for it with `wait_for(n,
     state="finished")`.
     """
@@ -84,17 +91,23 @@ class Ledger:
 
     @property
     def entries(self) -> tuple[LedgerEntry, ...]:
-        """The entries of all requests, in the order of their arrival."""
+        """The entries of all requests since the last `clear`, in the order of their arrival.
+
+        The tuple is a copy: it does not change when more requests arrive or answers end.
+        """
         with self._lock:
             return tuple(self._entries.values())
 
     @property
     def billed(self) -> tuple[LedgerEntry, ...]:
-        """The requests that a provider would bill."""
+        """The entries of the requests that a provider would bill, in the order of their arrival.
+
+        Errors are not billed, nor are faults such as `Fault.status(429)` and `Fault.disconnect(billed=False)`.
+        """
         return tuple(entry for entry in self.entries if entry.billed)
 
     def totals(self) -> LedgerTotals:
-        """Return the number of requests, of billed requests, and the sum of their usage."""
+        """Return the number of all requests, the number of billed ones, and the sum of the billed usage."""
         entries = self.entries
         return LedgerTotals(
             requests=len(entries),
@@ -103,19 +116,23 @@ class Ledger:
         )
 
     def clear(self) -> None:
-        """Forget everything. Answers under way are not recorded any more."""
+        """Remove all entries, so that the numbers of requests (`ordinal`) begin at 1 again.
+
+        Requests whose answers are still being sent do not come back when the answers end.
+        """
         with self._lock:
             self._entries.clear()
 
     async def wait_for(
         self, count: int, *, state: State = "arrived", timeout: Duration = 30.0
     ) -> tuple[LedgerEntry, ...]:
-        """Wait until the ledger has `count` requests that have arrived, or finished. Return all its entries.
+        """Wait until the ledger has at least `count` requests, and return all entries of the ledger.
 
-        Requests from before the wait count, too; `clear` begins at zero again.
+        With `state="arrived"`, every request counts; with `state="finished"`, only those whose answers have
+        ended. Requests from before the call count, too, so it may return at once. `clear` begins at zero.
 
         Raises:
-            TimeoutError: if the wait takes longer than `timeout`, seconds or a `timedelta`.
+            TimeoutError: the wait takes longer than `timeout`: seconds or a `timedelta`, by default 30 s.
         """
         with self._waiting(count, state) as waiter:
             try:
@@ -127,7 +144,13 @@ class Ledger:
     def wait_for_sync(
         self, count: int, *, state: State = "arrived", timeout: Duration = 30.0
     ) -> tuple[LedgerEntry, ...]:
-        """Wait like `wait_for`, and return the same, in a test without an event loop. Blocks its thread."""
+        """Wait like `wait_for` in a test without an event loop: block the thread until there are enough requests.
+
+        Return all entries of the ledger, once at least `count` requests have arrived or finished (`state`).
+
+        Raises:
+            TimeoutError: the wait takes longer than `timeout`: seconds or a `timedelta`, by default 30 s.
+        """
         with self._waiting(count, state) as waiter:
             try:
                 waiter.future.result(in_seconds(timeout))
@@ -136,7 +159,10 @@ class Ledger:
         return self.entries
 
     def record(self, entry: LedgerEntry) -> LedgerEntry:
-        """Add a request that has arrived, and return it with its ordinal."""
+        """Add a request that has arrived, and return its entry with its number, `ordinal`.
+
+        The server calls this method; it wakes those that wait for requests.
+        """
         with self._lock:
             entry = replace(entry, ordinal=len(self._entries) + 1)
             self._entries[entry.request_id] = entry
@@ -144,7 +170,10 @@ class Ledger:
         return entry
 
     def finish(self, entry: LedgerEntry, *, completed: bool, client_disconnected: bool) -> LedgerEntry:
-        """Record how the answer to a request ended."""
+        """Record that the answer to a request has ended, and how. Return the entry with its end, `ended`.
+
+        The server calls this method. If `clear` has removed the entry meanwhile, the ledger stays as it is.
+        """
         entry = replace(
             entry, ended=datetime.now(UTC), completed=completed, client_disconnected=client_disconnected
         )

@@ -18,19 +18,20 @@ from fastroai.steps import BaseStep, StepContext
 def replaced(
     composed: Pipeline[Any, Any, Any] | Graph[Any, Any, Any], steps: Mapping[str, object]
 ) -> Iterator[None]:
-    """Replace steps of a pipeline, or nodes of a graph, by their ids, until the end of the block.
+    """Replace steps of a pipeline, or nodes of a graph, by their ids, until the end of the `with` block.
 
         with replaced(support, {"classify": "billing", "look_up": TimeoutError("no answer")}):
             result = await support.run({"text": "Where is my refund?"})
 
-    A replacement is the output of the step, an exception or class of exceptions that it raises, a function of
-    the `StepContext`, async or not, that returns the output, or another step. Settings, retries, time
-    limits, contracts and hooks of the replaced step still apply. The
-    replacement holds in all runs, threads and tasks of this process, also where the step is used elsewhere
-    under the same id. To replace a step of a nested pipeline, pass that pipeline.
+    A replacement is the output of the step, an exception or class of exceptions that every attempt raises, a
+    function of the `StepContext`, async or not, that returns the output, or another step. Anything else that
+    can be called is called as a function, too, so it cannot be an output. Settings, retries, time limits,
+    contracts and hooks of the replaced step still apply. The replacement holds in all runs, threads and tasks
+    of this process, also where the step is used elsewhere under the same id. To replace a step of a nested
+    pipeline, pass that pipeline.
 
     Raises:
-        ConfigurationError: there is no such step.
+        ConfigurationError: the pipeline or graph has no step with one of these ids. Then nothing is replaced.
     """
     if isinstance(composed, Graph):
         known: Mapping[str, BaseStep[Any, Any]] = {name: node.step for name, node in composed.nodes.items()}

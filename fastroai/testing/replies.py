@@ -28,12 +28,14 @@ FaultKind: TypeAlias = Literal[
 class Usage:
     """The tokens of one request, or the sum of several.
 
-    `input_tokens` and `output_tokens` are totals that include the parts below them, as OpenAI reports and
-    PydanticAI counts them. (Anthropic reports input without the cached parts; the server subtracts there.)
+    `input_tokens` and `output_tokens` are totals. `input_tokens` includes cached and audio input, and
+    `output_tokens` includes reasoning and audio output, as OpenAI reports and PydanticAI counts them.
+    (Anthropic reports input without the cached parts; the server subtracts there.) Two usages can be added
+    with `+`.
 
     Raises:
-        ValueError: for a count that is negative or not an int, or for a part that exceeds its total. Tokens
-            read from and written to the cache count together, any other part by itself.
+        ValueError: a count is negative or not an int, or a part exceeds its total. Tokens read from and
+            written to the cache are compared with the input together, each other part by itself.
     """
 
     input_tokens: int = 0
@@ -73,10 +75,10 @@ _TOKEN_COUNTS = tuple(field.name for field in fields(Usage))
 
 @dataclass(frozen=True)
 class ToolCall:
-    """A call of a function tool by the model.
+    """A call of a function tool by the model, for `Reply(tool_calls=[...])`.
 
-    `arguments` is a mapping, or text that is sent as it is: `arguments='{"city": '` is a call whose
-    arguments are not JSON. Without an `id` the server gives one.
+    `arguments` is a mapping, which is sent as JSON, or text that is sent as it is: `arguments='{"city": '` is
+    a call whose arguments are not JSON. Without an `id` the server gives one.
     """
 
     name: str
@@ -88,11 +90,12 @@ class ToolCall:
 class Fault:
     """A fault of one answer, for `Reply(fault=...)` or `ModelServer.fail_next`.
 
-    Make one with a class method, such as `Fault.status(429)`. The answer is billed, so that the ledger counts
-    its usage, unless the fault is a `status`, or `disconnect(billed=False)`.
+    Make one with a class method, such as `Fault.status(429)`. The answer is billed, which means that the
+    ledger of the server counts its usage, unless the fault is a `status`, or `disconnect(billed=False)`.
 
-    In a batch, a request without any answer expires, and is not billed. A `malformed` answer is a text in
-    place of JSON. `slow`, `cut`, and `hang` after some pieces change nothing there.
+    In a batch, a request without any answer (`disconnect`, and `hang()` without `after`) expires, and is not
+    billed. A `malformed` answer is a text in place of JSON. `slow`, `cut`, and `hang` after some pieces
+    change nothing there.
     """
 
     kind: FaultKind
@@ -112,20 +115,24 @@ class Fault:
 
     @property
     def silent(self) -> bool:
-        """Whether not even a status line is sent."""
+        """Whether the client gets nothing at all, not even an HTTP status line.
+
+        That holds for `disconnect`, and for `hang` without `after`.
+        """
         return self.kind == "disconnect" or (self.kind == "hang" and self.after is None)
 
     @classmethod
     def status(
         cls, code: int, *, retry_after: Duration | datetime | None = None, message: str | None = None
     ) -> "Fault":
-        """Fail with an HTTP error such as 429, 500, 503 or 529. Not billed.
+        """Answer with an HTTP error such as 429, 500, 503 or 529. It is not billed, and no reply is used up.
 
-        `retry_after` becomes the `Retry-After` header: a duration is written as seconds, an aware `datetime`
-        as an HTTP date.
+        `retry_after` becomes the `Retry-After` header, which is not sent by default: a number or `timedelta`
+        is written as seconds, a `datetime` with a time zone as an HTTP date. `message` is the message in the
+        body of the error; the default names the fault.
 
         Raises:
-            ValueError: if `code` is not 400 to 599, or `retry_after` is negative or has no time zone.
+            ValueError: `code` is not 400 to 599, or `retry_after` is negative or has no time zone.
         """
         if not 400 <= code <= 599:
             raise ValueError(f"Fault.status({code!r}): expected an HTTP error status, 400 to 599")
@@ -133,60 +140,98 @@ class Fault:
 
     @classmethod
     def slow(cls, *, before_headers: Duration = 0.0, between_chunks: Duration = 0.0) -> "Fault":
-        """Send a whole answer, but late, or slowly between its pieces. Billed."""
+        """Send a whole answer, but late, or with waits between its pieces. It is billed.
+
+        `before_headers` is the time before the first byte, and `between_chunks` the time between two pieces:
+        seconds or a `timedelta`, besides those of the reply and of the server. An answer without streaming
+        comes in four pieces.
+
+        Raises:
+            ValueError: a time is negative or not finite.
+        """
         check_durations("Fault.slow", before_headers=before_headers, between_chunks=between_chunks)
         return cls("slow", True, before_headers=before_headers, between_chunks=between_chunks)
 
     @classmethod
     def hang(cls, *, after: int | None = None) -> "Fault":
-        """Send no answer until the client leaves, or nothing after `after` pieces of content. Billed."""
+        """Keep the connection open and send nothing, until the client leaves. It is billed.
+
+        By default, not even the status line is sent. With `after`, the answer begins and stops after so many
+        pieces: events with text or arguments in them; an answer without streaming comes in four pieces.
+
+        Raises:
+            ValueError: `after` is negative.
+        """
         return cls("hang", True, after=None if after is None else _count("Fault.hang", after))
 
     @classmethod
     def cut(cls, *, after: int = 1) -> "Fault":
-        """Close the connection after `after` pieces of content, without the end of the answer. Billed.
+        """Close the connection after `after` pieces of content, without the end of the answer. It is billed.
 
-        A piece is an event with text or arguments in it; an answer without streaming comes in four pieces.
-        At least the last piece is always missing.
+        A piece is an event with text or arguments in it; an answer without streaming comes in four pieces. If
+        the answer has no more than `after` pieces, only its end is missing: the events after the text of a
+        stream, or the last of the four pieces.
+
+        Raises:
+            ValueError: `after` is negative.
         """
         return cls("cut", True, after=_count("Fault.cut", after))
 
     @classmethod
     def disconnect(cls, *, billed: bool = True) -> "Fault":
-        """Close the connection before any answer. Billed by default: the provider may have done the work."""
+        """Close the connection before any answer, even a status line, is sent.
+
+        It is billed by default, because the provider may have done the work; `billed=False` says that the
+        provider has not.
+        """
         return cls("disconnect", billed)
 
     @classmethod
     def malformed(cls, *, after: int = 1) -> "Fault":
-        """Send a body, or an event after `after` pieces of content, that is not JSON. Billed."""
+        """Send an answer with status 200 that is not valid JSON. It is billed.
+
+        In a stream, one event is not JSON: the one after `after` pieces of content (text or arguments). The
+        other events follow as usual. Without streaming, the body is cut in half, whatever `after` is.
+
+        Raises:
+            ValueError: `after` is negative.
+        """
         return cls("malformed", True, after=_count("Fault.malformed", after))
 
     @classmethod
     def wrong_schema(cls) -> "Fault":
-        """Send valid JSON that does not fit the output schema that the request demands. Billed.
+        """Send valid JSON that does not fit the output schema that the request demands. It is billed.
 
-        A request that demands no structured output, or whose schema takes any object, gets an error 500,
-        whose message says so.
+        It takes the place of the text, data and tool calls of the reply. A request that demands no structured
+        output, or whose schema takes any object, gets an error 500, which says so and is not billed.
         """
         return cls("wrong_schema", True)
 
     @classmethod
     def missing_usage(cls) -> "Fault":
-        """Send an answer without its usage (Anthropic: with a usage object that has no counts). Billed."""
+        """Send a whole answer without its usage (Anthropic: with a usage object that has no counts).
+
+        It is billed: the ledger of the server has the usage that the client does not get.
+        """
         return cls("missing_usage", True)
 
     @classmethod
     def missing_finish_reason(cls) -> "Fault":
-        """Send an answer that does not say why it ended. Billed."""
+        """Send a whole answer whose finish reason (stop reason, status) is `null`. It is billed."""
         return cls("missing_finish_reason", True)
 
 
 @dataclass(frozen=True)
 class Reply:
-    """One answer, independent of protocols: the server writes it in the protocol that the client speaks.
+    """One answer of a `ModelServer`, for `script` and `rule`, in a form that fits every protocol.
+
+        server.script(Reply("hello", usage=Usage(10, 2)), Reply(fault=Fault.status(429)))
+
+    The server writes it in the protocol that the client speaks, streamed if the request asks for that. Without
+    text, data and tool calls, the answer has an empty text.
 
     Raises:
-        ValueError: for both `text` and `data`, negative times, or a `chunk_size` below 1.
+        ValueError: `text` and `data` are both given, a time is negative, or `chunk_size` is below 1.
     """
 
     text: str = ""

@@ -14,7 +14,10 @@ JsonObject: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True)
 class Message:
-    """A message of the user or the model."""
+    """A message of the user (`user`) or the model (`assistant`) in a request.
+
+    `text` has all its text. Parts without text, such as images and tool calls, are left out.
+    """
 
     role: Literal["user", "assistant"]
     text: str
@@ -22,7 +25,10 @@ class Message:
 
 @dataclass(frozen=True)
 class ToolResult:
-    """The result of a tool, as the request gives it to the model."""
+    """The result of a tool call, as the request gives it to the model.
+
+    `call_id` is the id of the tool call, and `text` the result as text.
+    """
 
     name: str
     """The name of the tool; empty if the conversation has no such call."""
@@ -32,7 +38,7 @@ class ToolResult:
 
 @dataclass(frozen=True, eq=False)
 class Tool:
-    """A function tool that the request offers."""
+    """A function tool that the request offers to the model. Tools that run at the provider are left out."""
 
     name: str
     description: str
@@ -42,7 +48,12 @@ class Tool:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ServedRequest:
-    """One request to a model, as rules read it."""
+    """One request to the model server, in a form that does not depend on the protocol.
+
+    The functions that you give to `ModelServer.rule` get it, to choose or to make the reply. `messages`,
+    `tool_calls` and `tool_results` are those of the whole conversation, in order. `body` is the decoded JSON
+    of the request, and `raw_body` its bytes.
+    """
 
     protocol: ProtocolName
     model: str
@@ -70,15 +81,15 @@ class ServedRequest:
 
     @property
     def prompt(self) -> str:
-        """The last message of the user."""
+        """The text of the last message of the user; empty if there is none."""
         return next((message.text for message in reversed(self.messages) if message.role == "user"), "")
 
     @property
     def output_tool(self) -> Tool | None:
-        """The tool whose call is the structured output, if there is one.
+        """The tool by whose call PydanticAI takes the structured output; `None` if there is none.
 
-        The protocols do not mark output tools, so this property knows PydanticAI: an output tool is named
-        `final_result…`; otherwise, if a call is demanded, it is the last tool.
+        The protocols do not mark output tools. Of the tools that the model may choose, it is the first whose
+        name begins with `final_result`; otherwise, if the request demands a call, it is the last one.
         """
         if self.tool_choice == "none":
             return None

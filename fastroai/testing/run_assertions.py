@@ -30,21 +30,26 @@ def assert_run(
     most_usd: Amount | None = None,
     prompts: Sequence[str] | None = None,
 ) -> None:
-    """Compare a run with your expectations. The error lists every difference.
+    """Fail a test if a run differs from your expectations. The error lists every difference.
 
         assert_run(result, path=["classify", "reply"], requests=2, most_usd="0.01")
 
+    Expectations that are left out are not compared.
+
     Args:
         run: The result of a run, or its trace.
-        path: The steps in the order in which they began, once for each visit. Steps of nested runs come with
-            their place: `write/inner/check`.
+        path: The ids of the steps in the order in which they began. Retries of a step are not listed again; a
+            node of a graph is listed each time that the graph comes to it. Steps of nested runs come with
+            the path to them: `write/inner/check`.
         requests: Number of requests to models that were sent and not refused.
         cost_usd: The exact cost in US dollars. A run with a request of unknown cost always differs.
-        most_usd: The most that it may have cost, in US dollars. Unknown costs differ here, too.
-        prompts: What users said to models, in order: `trace.conversations()` has all of it.
+        most_usd: The highest cost that passes, in US dollars. A run with a request of unknown cost always
+            differs.
+        prompts: All messages of users to models, in order, as `trace.conversations()` has them.
 
     Raises:
         AssertionError: the run differs.
+        ConfigurationError: an amount is negative, or is not a number.
     """
     trace = run if isinstance(run, RunTrace) else run.trace
     found: list[str] = []

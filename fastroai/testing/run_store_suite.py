@@ -119,26 +119,36 @@ def _names(found: Sequence[StoredKey]) -> list[str]:
 
 @_in_loops
 class RunStoreSuite:
-    """Tests of a `RunStore`, sync or async. Make a subclass with a fixture that opens the store:
+    """Pytest tests that your `RunStore`, sync or async, must pass. Write a subclass with one fixture:
 
         class TestMyStore(RunStoreSuite):
             @pytest.fixture
             def open_store(self, tmp_path):
                 return lambda: MyStore(tmp_path / "runs")
 
-    Two calls of the fixture's function make two clients of the same data. They are made where no event loop
-    runs, and are closed with `aclose()` if they have it. The data may hold other keys; the tests delete their
-    own.
+    The tests need no asyncio plugin: each runs in an event loop of its own, for at most 60 seconds. They call
+    the function of the fixture twice, for two clients of the same data. The clients are made where no event
+    loop runs, and are closed with `aclose()` if they have it. The data may hold other keys; the tests delete
+    their own. Tests of optional abilities are skipped if the store does not have them.
     """
 
     @pytest.fixture
     def open_store(self) -> Callable[[], object]:
-        """Return a function that opens the store. Your subclass overrides this fixture."""
+        """Return a function without arguments that opens the store. Your subclass must override this fixture.
+
+        Each call must return a new client of the same data.
+
+        Raises:
+            NotImplementedError: your subclass does not override it.
+        """
         raise NotImplementedError(f"{type(self).__name__} must override the fixture open_store")
 
     @pytest.fixture
     def stores(self, open_store: Callable[[], object]) -> Iterator[tuple[RunStore, RunStore]]:
-        """Yield two clients of the same data."""
+        """Yield two clients of the same data, which `open_store` makes, and close them after the test.
+
+        Clients whose methods are not async are wrapped, so that tests can await all methods.
+        """
         opened = [open_store(), open_store()]
         yield adapt_run_store(opened[0]), adapt_run_store(opened[1])
 
@@ -148,7 +158,7 @@ class RunStoreSuite:
 
     @pytest.fixture
     def prefix(self, stores: tuple[RunStore, RunStore]) -> Iterator[str]:
-        """Yield the prefix of all keys of a test."""
+        """Yield a new random prefix for all keys of a test. After the test, delete the keys that begin with it."""
         prefix = f"suite-{uuid.uuid4().hex}/"
         yield prefix
 
@@ -160,24 +170,25 @@ class RunStoreSuite:
 
     @pytest.fixture
     def store(self, stores: tuple[RunStore, RunStore]) -> RunStore:
-        """Return one client."""
+        """Return the first of the two clients of `stores`."""
         return stores[0]
 
     @pytest.fixture
     def other(self, stores: tuple[RunStore, RunStore]) -> RunStore:
-        """Return a second client of the same data."""
+        """Return the second of the two clients of `stores`: it has the same data as `store`."""
         return stores[1]
 
     @pytest.fixture
     def key(self, prefix: str) -> str:
-        """Return a new key."""
+        """Return the name of a key that the store does not have yet. It is deleted after the test."""
         return prefix + "key"
 
     @pytest.fixture
     def lose(self) -> Callable[[str, int], Awaitable[None]]:
-        """Return an async function that removes the value at a position of a key, behind the store's back.
+        """Return an async function of a key and a position that removes the value there, bypassing the store.
 
-        Your subclass overrides this fixture to have the store tested on damaged data.
+        Your subclass may override this fixture, to have the store tested on damaged data. By default, the
+        tests that use it are skipped.
         """
         pytest.skip("the fixture lose is not overridden, so no value is lost")
 
@@ -419,7 +430,7 @@ class RunStoreSuite:
 
     @pytest.fixture
     def deleting(self, store: RunStore) -> DeletesAtRevision:
-        """Return the store. If its `delete` takes no revision, the test is skipped."""
+        """Return the first client of the store, if its `delete` takes a `revision`. Otherwise, skip the test."""
         if not deletes_at_revision(store):
             pytest.skip("its delete takes no revision")
         return store
@@ -616,7 +627,11 @@ class RunStoreSuite:
     async def test_a_store_serves_one_event_loop_while_another_is_blocked(
         self, store: RunStore, key: str
     ) -> None:
-        """A thread renews the lease of a run in this way, while a step blocks the event loop."""
+        """Test that the store works in a second event loop while the first one, with a read begun, is blocked.
+
+        All five operations are called in a thread. The read in the first loop then still returns values. A
+        thread renews the lease of a run in this way, while a step blocks the event loop.
+        """
         await store.append(key, [b"1"], revision=0)
         pending = asyncio.create_task(store.read(key))
         await asyncio.sleep(0)  # it has begun
@@ -642,7 +657,7 @@ class RunStoreSuite:
 
     @pytest.fixture
     def runs(self, store: RunStore) -> Iterator[_Runs]:
-        """Yield a helper that writes headers of runs, all of a new tenant."""
+        """Yield a helper that writes records of runs, all of one new tenant, and deletes them after the test."""
         runs = _Runs(store)
         yield runs
         asyncio.run(runs.delete_all())
@@ -752,7 +767,7 @@ class RunStoreSuite:
 
     @pytest.fixture
     def indexing(self, store: RunStore) -> IndexesRuns:
-        """Return the store, if it has its own indexes of runs."""
+        """Return the store, if it finds runs by indexes of its own (`IndexesRuns`). Otherwise, skip the test."""
         own = indexes_runs(store)
         if own is None:
             pytest.skip("it does not find runs by itself")

@@ -27,11 +27,20 @@ AnswerT = TypeVar("AnswerT", bound=Answer)
 class ModelServer:
     """A local model server that speaks OpenAI Responses, OpenAI Chat Completions and Anthropic Messages.
 
+        with ModelServer(script=[Reply("hello")]) as server:
+            agent = Agent(server.model("openai:gpt-5-mini"))
+            assert agent.run_sync("Hi").output == "hello"
+            assert server.ledger.totals().requests == 1
+
     It has the batches of OpenAI Responses and Anthropic Messages, too.
 
-    Its answers come from a script, then from rules, then from a default: an echo, or the smallest output that
-    fits the demanded schema. Its `ledger` holds every request with its exact usage. Start the server with
-    `async with`, `with`, or the pytest fixture `model_server`.
+    Its answers come from a script, then from rules, then from a default: an echo of the prompt, or the
+    smallest output that fits the demanded schema. Its `ledger` holds every request with its exact usage. It
+    runs in a thread of this process, and no request leaves the machine. Start the server with `async with`,
+    `with`, or the pytest fixture `model_server`. It needs the extra `testing`.
+
+    Raises:
+        ValueError: the host is not a loopback host, without `allow_remote=True`; or the latency is negative.
     """
 
     def __init__(
@@ -75,12 +84,14 @@ class ModelServer:
     # running
 
     def start(self) -> Self:
-        """Start, and return when the server accepts connections.
+        """Start the server in a thread, wait until it accepts connections, and return the server itself.
+
+        A stopped server can be started again, at a new port by default. Its scripts, rules and ledger stay.
 
         Raises:
-            ImportError: without the extra `testing`.
-            OSError: if the port is taken.
-            RuntimeError: if the server runs already.
+            ImportError: the extra `testing` is not installed.
+            OSError: the port is taken.
+            RuntimeError: the server is already running, or did not start.
         """
         if self._running:
             raise RuntimeError(f"the model server runs already, at {self.url}")
@@ -113,7 +124,11 @@ class ModelServer:
         return self
 
     def stop(self) -> None:
-        """Stop, and close all open connections. The ledger stays."""
+        """Stop the server, close all open connections, and wait for the end of its thread.
+
+        The ledger, scripts and rules stay; `url` raises `RuntimeError` then. Nothing happens if the server is
+        not running.
+        """
         if self._running:
             self._running.stop()
             self._running = self._address = None
@@ -134,10 +149,10 @@ class ModelServer:
 
     @property
     def url(self) -> str:
-        """The URL of the server: `http://127.0.0.1:PORT`.
+        """The URL of the server, without a path: `http://127.0.0.1:PORT` by default.
 
         Raises:
-            RuntimeError: before the server has started.
+            RuntimeError: the server has not started, or was stopped.
         """
         if self._address is None:
             raise RuntimeError(
@@ -149,16 +164,31 @@ class ModelServer:
 
     @property
     def openai_url(self) -> str:
-        """The base URL for the SDK of OpenAI."""
+        """The base URL for the SDK of OpenAI: `url` with `/v1`.
+
+        Raises:
+            RuntimeError: the server is not running.
+        """
         return f"{self.url}/v1"
 
     @property
     def anthropic_url(self) -> str:
-        """The base URL for the SDK of Anthropic, which appends `/v1` itself."""
+        """The base URL for the SDK of Anthropic, which appends `/v1` itself: the same as `url`.
+
+        Raises:
+            RuntimeError: the server is not running.
+        """
         return self.url
 
     def environment(self) -> dict[str, str]:
-        """Return environment variables that direct ordinary clients to this server."""
+        """Return the environment variables that direct the SDKs of OpenAI and Anthropic to this server.
+
+        They are the base URLs and dummy keys: `OPENAI_BASE_URL`, `OPENAI_API_KEY`, `ANTHROPIC_BASE_URL` and
+        `ANTHROPIC_API_KEY`. The environment of this process is not changed.
+
+        Raises:
+            RuntimeError: the server is not running.
+        """
         return {
             "OPENAI_BASE_URL": self.openai_url,
             "OPENAI_API_KEY": _API_KEY,
@@ -169,14 +199,15 @@ class ModelServer:
     def model(self, reference: str) -> "Model":
         """Return a PydanticAI model that asks this server, with the SDK's own retries off.
 
+        `openai:NAME` and `openai-responses:NAME` speak Responses, `openai-chat:NAME` Chat Completions, and
+        `anthropic:NAME` Messages. The name can be any: the server answers for it.
+
         It waits a minute for a connection, not the SDK's 5 s: where a test sends a thousand requests at once
         on a busy machine, many connect late, and none has failed.
 
-        `openai:…` and `openai-responses:…` speak Responses, `openai-chat:…` Chat Completions, and
-        `anthropic:…` Messages.
-
         Raises:
-            ValueError: for any other reference.
+            ValueError: the reference has none of these forms.
+            RuntimeError: the server is not running.
         """
         provider, _, name = reference.partition(":")
         if provider in ("openai", "openai-responses", "openai-chat") and name:
@@ -206,11 +237,11 @@ class ModelServer:
     # answers
 
     def script(self, *replies: Reply, model: str | None = None) -> None:
-        """Queue replies for requests of one model; without `model`, for requests of any model.
+        """Queue replies, each for one request, to a model of this name; without `model`, to any model.
 
-        A request takes the next reply from the script of its model; when that is used up, or there is none,
-        from the script for any model. If no reply is left in the scripts for it, and the server has no rules,
-        it gets an error that says so. Without any script for it, it gets the default answer.
+        They come after the replies that are queued already. A request takes the next reply from the script of its model; when that is used up, or there is none,
+        from the script for any model. If its scripts are used up, rules answer; if the server has no rules,
+        the request gets an error 500 that says so. If it never had a script, rules or the default answer it.
         """
         self._rules.add_script(replies, model)
 
@@ -220,12 +251,15 @@ class ModelServer:
     def rule(self, when: When | None = None) -> Callable[[AnswerT], AnswerT]: ...
 
     def rule(self, when: When | None = None, answer: Answer | None = None) -> object:
-        """Answer the requests for which no script has a reply: all, or those for which `when` is true.
+        """Add a rule, which answers requests for which no script has a reply: all, or those that `when` accepts.
+
+        `answer` is a `Reply`, or a function, not async, that takes the `ServedRequest` and returns a `Reply`.
+        Without `answer`, this is a decorator of that function:
+        `@server.rule(lambda request: "refund" in request.prompt)`. It returns the function unchanged.
 
         The first rule that matches answers, in the order in which they were added. If none does, the server
-        gives its default answer. Without `answer` it is a decorator:
-        `@server.rule(lambda request: "refund" in request.prompt)`. Rules run on the server's thread, one at a
-        time, and hold up all requests to the server while they do.
+        gives its default answer. If a rule raises, or returns no `Reply`, the client gets an error 500.
+        Rules run on the server's thread, one at a time, and hold up all requests to the server while they do.
         """
         if answer is not None:
             self._rules.add_rule(when, answer)
@@ -238,19 +272,21 @@ class ModelServer:
         return decorate
 
     def fail_next(self, count: int, fault: Fault) -> None:
-        """Make the next requests fail. They leave the script as it is: a retry gets the reply.
+        """Give the answers to the next `count` requests, to any model, a fault.
+
+        They leave the script as it is: a retry gets the reply. A second call adds to the faults of the first.
 
         Raises:
-            ValueError: for a count below 1.
+            ValueError: `count` is below 1.
         """
         if count < 1:
             raise ValueError(f"fail_next({count!r}, ...): expected at least 1 request")
         self._rules.add_faults(count, fault)
 
     def reset(self) -> None:
-        """Forget scripts, rules, pending faults and the ledger, and end batches that `holds_batches` held.
+        """Remove scripts, rules, pending faults and the entries of the ledger. The server keeps running.
 
-        The results of these batches can then be read.
+        `holds_batches` becomes `False`: the results of batches that it held can then be read.
         """
         self.holds_batches = False
         self._rules.reset()

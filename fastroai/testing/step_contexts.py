@@ -34,24 +34,28 @@ async def step_context(
     config: StepConfig | None = None,
     step_id: str = "step",
 ) -> AsyncGenerator[StepContext[DepsT], None]:
-    """Open a real `StepContext` for a unit test: agents that the step calls are metered, and budgets hold.
+    """Open a real `StepContext` for a unit test of one step, without a pipeline and without a store.
 
         async with step_context({"text": "Where is it?"}, outputs={"classify": "delivery"}) as ctx:
             assert await reply(ctx) == "On its way."
             assert ctx.usage.request_count == 1
 
-    You call the step yourself, once, without retries, time limits or contracts.
+    The costs of agents that the step calls are counted in `ctx.usage`, and budgets hold. Requests go to the
+    models that the agents have, so real models cost money. You call the step yourself, once, without retries,
+    time limits or contracts. After the block, methods of the context raise `ScopeClosedError`.
 
     Args:
-        inputs: The values that the step reads with `ctx.get_input`.
+        inputs: The values that the step reads with `ctx.get_input`; none by default.
         deps: The `ctx.deps` of the step.
-        outputs: Outputs of the steps that it depends on, by step id.
+        outputs: Outputs of the steps that it depends on, by step id, for `ctx.get_dependency`.
         answers: Answers to what the step asks people, with `ctx.ask` or `await_human`: by the text of the
             question, or by its `name=`; or a function that is called with the question and returns the
             answer. They are checked like answers of people. Runs that begin in the context get them, too. A
-            question that has no answer here, or one that does not fit, raises `ConfigurationError`.
-        context: The `ctx.shared` of the step.
-        config: Settings for the calls of agents in the step, and its budget.
+            question that has no answer here, or one that does not fit, raises `ConfigurationError` in the
+            step; so does every question by default.
+        context: The mapping that the step has as `ctx.shared`; a new one by default.
+        config: Settings for the calls of agents in the step, and its budget; the defaults of a step if it is
+            `None`.
         step_id: The id of the step.
     """
     resolved = resolve(config or StepConfig(), pipeline=PipelineConfig())

@@ -18,13 +18,16 @@ _LONGEST_ID: Final = 255
 
 
 class EncryptingCodec:
-    """Encrypts payloads with AES-256-GCM, which also notices changes to them. Needs the extra `crypto`.
+    """A codec that encrypts what a store of runs keeps of your data. Needs the extra `crypto`.
 
         codec = EncryptingCodec({"2026-11": os.environ["RUNS_KEY"]})
         pipeline = Pipeline(..., config=PipelineConfig(store=store, codec=codec))
 
+    Values, texts and names of users are encrypted with AES-256-GCM, which also notices changes to them. Ids
+    of runs, names of steps and pipelines, tags, times and costs stay readable.
+
     The first key encrypts. Each payload has the id of its key with it, so the other keys still decrypt older
-    payloads. To replace a key, put a new one in front, and keep the old one until its runs are gone.
+    payloads. To replace a key, put a new one in front, and keep the old one until its runs are deleted.
 
     Nonces are random, so replace a key before it has encrypted 2**32 payloads (NIST SP 800-38D, 8.3).
     """
@@ -56,21 +59,29 @@ class EncryptingCodec:
 
     @staticmethod
     def new_key() -> str:
-        """Return a new random key, as text for an environment variable or a secret store."""
+        """Return a new random key of 32 bytes, as URL-safe Base64 text, for example for an environment variable.
+
+        The key is stored nowhere: keep it, because nothing can be decrypted without it.
+        """
         return urlsafe_b64encode(secrets.token_bytes(_KEY_BYTES)).decode()
 
     def encode(self, payload: bytes) -> bytes:
-        """Return the payload, encrypted with the first key."""
+        """Return the payload, encrypted with the first key. `decode` of a codec with this key reverses it.
+
+        The result has the id of the key in plain text. Each call uses a new random nonce, so the same payload
+        gives different bytes each time.
+        """
         nonce = secrets.token_bytes(_NONCE_BYTES)
         cipher = next(iter(self._ciphers.values()))
         return self._header + nonce + cipher.encrypt(nonce, payload, self._header)
 
     def decode(self, payload: bytes) -> bytes:
-        """Decrypt a payload with the key that encrypted it.
+        """Return a payload of `encode` as it was before, decrypted with the key whose id is stored with it.
 
         Raises:
             ConfigurationError: the codec does not have the key of the payload, or has another key under its
-                id; or the payload was changed, or another codec made it.
+                id; or the payload was changed, or another codec made it. Reading a run raises `RunCorrupt`
+                from it.
         """
         start = len(_MARK) + 1
         if not payload.startswith(_MARK) or len(payload) < start:

@@ -209,9 +209,11 @@ def run_of(scope: Scope | None) -> DurableRun | None:
 
 
 def trace_of(error: BaseException) -> RunTrace | None:
-    """Return the trace of the run that this exception ended, for any exception.
+    """Return the trace of the run that an exception ended: what happened in it until then, and its cost.
 
-    Returns `None` if neither the exception nor its causes ended a run of a pipeline, graph, flow or workflow.
+    It takes any exception, with or without a store. Exceptions that it was raised from, and members of
+    exception groups, are searched as well. Returns `None` if none of them ended a run of a pipeline, graph,
+    flow or workflow.
 
         try:
             await pipeline.execute(inputs)

@@ -27,20 +27,28 @@ _OTHER: Final = "give the codec, with the keys, that the run was stored with"
 
 @runtime_checkable
 class PayloadCodec(Protocol):
-    """Encodes values, texts and names of users for the store, and decodes them again.
+    """Encodes values, texts and names of users before they are stored, and decodes them again.
 
-    `EncryptingCodec` is one. Payloads are JSON text. A codec that redacts may return other values from
-    `decode`. Only names by which a run finds its own record, such as the names of `ctx.once`, must come
-    back unchanged. Both methods are called on the event loop, so they must not block. If one raises, the
-    run or the read stops with `RunStoreUnavailable`.
+    You give it as `PipelineConfig(codec=...)`, and wherever else runs are read or written. `EncryptingCodec`
+    is one; a class of your own needs these two methods and no base class. Payloads are JSON text. A codec
+    that redacts may return other values from `decode`. Only names by which a run finds its own record, such
+    as the names of `ctx.once`, must come back unchanged. Both methods are called on the event loop, so they
+    must not block. If `encode` raises, the run stops with `RunStoreUnavailable`, because nothing is stored
+    without the codec. If `decode` raises, reading or resuming the run raises `RunCorrupt`.
     """
 
     def encode(self, payload: bytes) -> bytes:
-        """Return the bytes to store instead of `payload`, which is JSON text."""
+        """Return the bytes to store instead of `payload`, which is JSON text in UTF-8.
+
+        Any exception stops the run with `RunStoreUnavailable`.
+        """
         ...
 
     def decode(self, payload: bytes) -> bytes:
-        """Return the JSON text of an encoded payload."""
+        """Return the JSON text, in UTF-8, of a payload that `encode` has returned.
+
+        After any exception, or if the result is not JSON, the run cannot be read: that raises `RunCorrupt`.
+        """
         ...
 
 

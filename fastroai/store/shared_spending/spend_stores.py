@@ -21,10 +21,13 @@ from fastroai.usage.shared.spend_store import SpendStore
 
 
 class SQLiteSpendStore(KeyedSpendStore):
-    """A `SpendStore` in a file, for the processes of one machine. It needs no server.
+    """A `SpendStore` in an SQLite file: the processes of one machine count the spending of limits together.
 
-    The file must be on a local disk: SQLite's locks do not hold on network file systems. Counted spending
-    survives the death of every process; a power failure can lose the last changes before it.
+        SpendLimit(usd=20, store=SQLiteSpendStore("spend.db"))
+
+    It needs no server. The file is created when the store is first used; its folder must exist. The file must be on a local disk: SQLite's locks do not hold on network file systems. Counted spending
+    survives the death of every process; a power failure can lose the last changes before it. If the file
+    cannot be used, operations raise `SpendStoreUnavailable`.
     """
 
     def __init__(
@@ -55,9 +58,12 @@ class SQLiteSpendStore(KeyedSpendStore):
 
 
 class RedisSpendStore(KeyedSpendStore):
-    """A `SpendStore` in Redis or Valkey, for the processes of many machines.
+    """A `SpendStore` in Redis or Valkey: processes of many machines count the spending of limits together.
 
-    The server must never drop data: no eviction (`maxmemory-policy noeviction`), and persistence, because a
+        SpendLimit(usd=20, store=RedisSpendStore("redis://localhost"))
+
+    It needs redis-py (the extra `redis`), and connects when it is first used. If the server cannot be
+    reached, operations raise `SpendStoreUnavailable`. The server must never drop data: no eviction (`maxmemory-policy noeviction`), and persistence, because a
     restart without it begins at zero. A replica that takes over may lack the last writes.
     """
 
@@ -78,11 +84,14 @@ class RedisSpendStore(KeyedSpendStore):
 
 
 class PostgresSpendStore(KeyedSpendStore):
-    """A `SpendStore` in PostgreSQL 12 or later, for the processes of many machines.
+    """A `SpendStore` in PostgreSQL 12 or later: processes of many machines count spending together.
 
-    It creates its own schema on first use. The user of the database needs
-    the right to create that schema, or to use an existing one. A connection pooler in between must pool
-    sessions, not statements.
+        SpendLimit(usd=20, store=PostgresSpendStore("postgresql://localhost/app"))
+
+    It needs psycopg (the extra `postgres`), connects when it is first used, and then creates its schema and
+    tables. The user of the database needs the right to create that schema, or to use an existing one. If the
+    server cannot be reached, operations raise `SpendStoreUnavailable`. A connection pooler in between must
+    pool sessions, not statements.
     """
 
     def __init__(self, dsn: str, *, schema: str = "fastroai", timeout: Duration = 5.0) -> None:
@@ -102,12 +111,14 @@ class PostgresSpendStore(KeyedSpendStore):
 
 
 def open_spend_store(store: RunStoreLike) -> SpendStore:
-    """Make the store of spend limits in any store of runs, or at a path (`spend.db`) or URL.
+    """Make a store for `SpendLimit(store=...)`, which counts spending in any store of runs, or at a path or URL.
 
-    For places, see `open_run_store`.
+    A path (`spend.db`, `sqlite:///absolute/path`) gives a `SQLiteSpendStore`, a `redis://` or `rediss://` URL
+    a `RedisSpendStore`, and a `postgresql://` or `postgres://` URL a `PostgresSpendStore`. With a store of
+    runs, the accounts are kept in it, beside the runs. Nothing is opened before the store is used.
 
     Raises:
-        ConfigurationError: it is neither a store of runs nor the place of one.
+        ConfigurationError: `store` is neither a store of runs nor the path or URL of one.
         MissingExtraError: the client of the database at a URL is not installed.
     """
     if not isinstance(store, str | os.PathLike):
