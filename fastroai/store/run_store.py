@@ -52,7 +52,9 @@ class RunStore(Protocol):
 
     Write your own with these five methods, async or not; no base class is needed. `RunStoreSuite` in
     `fastroai.testing` tests it. The revision of a key is the position of its last value, so it tells whether
-    another process has written. Every operation is atomic: others see it whole or not at all, and one that has returned is seen by all.
+    another process has written.
+
+    Every operation is atomic: others see it whole or not at all, and one that has returned is seen by all.
     Any number of event loops, threads and processes use a store at once. Keys are text of 1 to 512
     characters without NUL; values are bytes; positions are below 2³².
 
@@ -81,17 +83,19 @@ class RunStore(Protocol):
         revision 0, and is created. Without values, only the revision is checked.
 
         Raises:
-            RevisionConflict: the last position of the key is not `revision`. It can come from your own earlier
-                write, whose answer was lost.
-            RunStoreUnavailable: the store cannot be reached or cannot write. The values may be written anyway.
+            RevisionConflict: the last position of the key is not `revision`. This can come from your own
+                earlier write, whose answer was lost.
+            RunStoreUnavailable: the store cannot be reached or cannot write. The values may be written all
+                the same.
         """
         ...
 
     async def read(self, key: str, *, after: int = 0) -> StoredValues:
         """Return the values at positions above `after`, in order, with the revision of the key and the time.
 
-        By default, these are all values. A key that does not exist has no values and revision 0. Positions need not begin at 1, because `compare_and_set` keeps only the last value. The position of
-        the first value that was read is the revision minus the number of values, plus 1.
+        By default, these are all values. A key that does not exist has no values and revision 0. Positions
+        need not begin at 1, because `compare_and_set` keeps only the last value. The position of the first
+        value that was read is the revision minus the number of values, plus 1.
 
         Raises:
             RunStoreUnavailable: the store cannot be reached or does not answer.
@@ -105,9 +109,10 @@ class RunStore(Protocol):
         stores give its first value a later position: see `DeletesAtRevision`.
 
         Raises:
-            RevisionConflict: the key's last position is not `revision`. It can come from your own earlier
-                write, whose answer was lost.
-            RunStoreUnavailable: the store cannot be reached or cannot write. The value may be written anyway.
+            RevisionConflict: the last position of the key is not `revision`. This can come from your own
+                earlier write, whose answer was lost.
+            RunStoreUnavailable: the store cannot be reached or cannot write. The value may be written all the
+                same.
         """
         ...
 
@@ -128,7 +133,8 @@ class RunStore(Protocol):
         The key then has revision 0, as a key that never existed.
 
         Raises:
-            RunStoreUnavailable: the store cannot be reached or cannot write. The key may be deleted anyway.
+            RunStoreUnavailable: the store cannot be reached or cannot write. The key may be deleted all the
+                same.
         """
         ...
 

@@ -59,7 +59,7 @@ class LedgerEntry:
 
 @dataclass(frozen=True)
 class LedgerTotals:
-    """The sums of a `Ledger`: the number of all requests, the number of billed ones, and their usage in tokens.
+    """The sums of a `Ledger`: the number of all requests, the number of billed ones, and their tokens.
 
     Requests that are not billed add nothing to `usage`.
     """
@@ -79,9 +79,9 @@ class _Waiter:
 class Ledger:
     """The requests that a `ModelServer` has served, in the order of their arrival: `server.ledger`.
 
-    It can be read from any thread. It lists requests that got an error as well. An entry has its status, usage and ids before the first byte of the answer is sent, so a client that has
-    its answer finds its entry. The field `ended` may be set a moment later: wait for it with `wait_for(n,
-    state="finished")`.
+    It can be read from any thread, and has the requests that got an error as well. An entry has its status,
+    usage and ids before the first byte of the answer is sent, so a client that has its answer finds its
+    entry. The field `ended` may be set a moment later: wait for it with `wait_for(n, state="finished")`.
     """
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ class Ledger:
     def billed(self) -> tuple[LedgerEntry, ...]:
         """The entries of the requests that a provider would bill, in the order of their arrival.
 
-        Errors are not billed, nor are faults such as `Fault.status(429)` and `Fault.disconnect(billed=False)`.
+        Errors are not billed, such as `Fault.status(429)`, and neither is `Fault.disconnect(billed=False)`.
         """
         return tuple(entry for entry in self.entries if entry.billed)
 
@@ -144,7 +144,7 @@ class Ledger:
     def wait_for_sync(
         self, count: int, *, state: State = "arrived", timeout: Duration = 30.0
     ) -> tuple[LedgerEntry, ...]:
-        """Wait like `wait_for` in a test without an event loop: block the thread until there are enough requests.
+        """Wait like `wait_for`, but block the thread, for tests without an event loop.
 
         Return all entries of the ledger, once at least `count` requests have arrived or finished (`state`).
 

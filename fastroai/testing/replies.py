@@ -227,8 +227,8 @@ class Reply:
 
         server.script(Reply("hello", usage=Usage(10, 2)), Reply(fault=Fault.status(429)))
 
-    The server writes it in the protocol that the client speaks, streamed if the request asks for that. Without
-    text, data and tool calls, the answer has an empty text.
+    The server writes it in the protocol that the client speaks, streamed if the request asks for that.
+    Without text, data and tool calls, the answer has an empty text.
 
     Raises:
         ValueError: `text` and `data` are both given, a time is negative, or `chunk_size` is below 1.

@@ -158,7 +158,7 @@ class RunStoreSuite:
 
     @pytest.fixture
     def prefix(self, stores: tuple[RunStore, RunStore]) -> Iterator[str]:
-        """Yield a new random prefix for all keys of a test. After the test, delete the keys that begin with it."""
+        """Yield a new random prefix for all keys of a test. The keys are deleted after the test."""
         prefix = f"suite-{uuid.uuid4().hex}/"
         yield prefix
 
@@ -430,7 +430,7 @@ class RunStoreSuite:
 
     @pytest.fixture
     def deleting(self, store: RunStore) -> DeletesAtRevision:
-        """Return the first client of the store, if its `delete` takes a `revision`. Otherwise, skip the test."""
+        """Return the store, if its `delete` takes a `revision`. Otherwise, the test is skipped."""
         if not deletes_at_revision(store):
             pytest.skip("its delete takes no revision")
         return store
@@ -627,10 +627,10 @@ class RunStoreSuite:
     async def test_a_store_serves_one_event_loop_while_another_is_blocked(
         self, store: RunStore, key: str
     ) -> None:
-        """Test that the store works in a second event loop while the first one, with a read begun, is blocked.
+        """Test that a store works in a second event loop while the first one, where a read began, is blocked.
 
-        All five operations are called in a thread. The read in the first loop then still returns values. A
-        thread renews the lease of a run in this way, while a step blocks the event loop.
+        The second loop runs in a thread, and calls all five operations. The read of the first loop returns
+        afterwards. A thread renews the lease of a run in this way, while a step blocks the event loop.
         """
         await store.append(key, [b"1"], revision=0)
         pending = asyncio.create_task(store.read(key))
@@ -657,7 +657,7 @@ class RunStoreSuite:
 
     @pytest.fixture
     def runs(self, store: RunStore) -> Iterator[_Runs]:
-        """Yield a helper that writes records of runs, all of one new tenant, and deletes them after the test."""
+        """Yield a helper that writes headers of runs, all of a new tenant. It deletes them after the test."""
         runs = _Runs(store)
         yield runs
         asyncio.run(runs.delete_all())
@@ -767,7 +767,7 @@ class RunStoreSuite:
 
     @pytest.fixture
     def indexing(self, store: RunStore) -> IndexesRuns:
-        """Return the store, if it finds runs by indexes of its own (`IndexesRuns`). Otherwise, skip the test."""
+        """Return the store, if it has indexes of runs (`IndexesRuns`). Otherwise, the test is skipped."""
         own = indexes_runs(store)
         if own is None:
             pytest.skip("it does not find runs by itself")

@@ -237,11 +237,12 @@ class ModelServer:
     # answers
 
     def script(self, *replies: Reply, model: str | None = None) -> None:
-        """Queue replies, each for one request, to a model of this name; without `model`, to any model.
+        """Queue replies, each for one request to a model of this name; without `model`, to any model.
 
-        They come after the replies that are queued already. A request takes the next reply from the script of its model; when that is used up, or there is none,
-        from the script for any model. If its scripts are used up, rules answer; if the server has no rules,
-        the request gets an error 500 that says so. If it never had a script, rules or the default answer it.
+        They come after the replies that are queued already. A request takes the next reply from the script of
+        its model; when that is used up, or there is none, from the script for any model. If its scripts are
+        used up, rules answer it; if the server has no rules, it gets an error 500 that says so. Without any
+        script for it, rules or the default answer it.
         """
         self._rules.add_script(replies, model)
 
@@ -251,8 +252,9 @@ class ModelServer:
     def rule(self, when: When | None = None) -> Callable[[AnswerT], AnswerT]: ...
 
     def rule(self, when: When | None = None, answer: Answer | None = None) -> object:
-        """Add a rule, which answers requests for which no script has a reply: all, or those that `when` accepts.
+        """Add a rule that answers requests for which no script has a reply: all, or those with `when` true.
 
+        `when` is a function of the `ServedRequest` that returns a bool; by default, all requests match.
         `answer` is a `Reply`, or a function, not async, that takes the `ServedRequest` and returns a `Reply`.
         Without `answer`, this is a decorator of that function:
         `@server.rule(lambda request: "refund" in request.prompt)`. It returns the function unchanged.

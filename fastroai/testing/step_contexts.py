@@ -42,7 +42,7 @@ async def step_context(
 
     The costs of agents that the step calls are counted in `ctx.usage`, and budgets hold. Requests go to the
     models that the agents have, so real models cost money. You call the step yourself, once, without retries,
-    time limits or contracts. After the block, methods of the context raise `ScopeClosedError`.
+    time limits or contracts. After the block, calls of agents in the context raise `ScopeClosedError`.
 
     Args:
         inputs: The values that the step reads with `ctx.get_input`; none by default.

@@ -78,11 +78,12 @@ def safe_tool(
 
     Args:
         function: The tool, where the decorator is used without options.
-        timeout: Seconds for each attempt; `None` for no limit.
+        timeout: Seconds for each attempt, 30 by default; `None` for no limit.
         retries: Extra attempts after a failure or a timeout, at once: for tools that may run twice. A failure
             that cannot get better, or was already retried inside, is not tried again.
-        max_retries: The same as `retries`, as earlier versions call it.
-        on_timeout: The message to the model after a timeout: a text, or a function that returns it.
+        max_retries: The same as `retries`, as earlier versions call it. Give one of the two.
+        on_timeout: The message to the model after a timeout: a text, or a function that returns it. The
+            default names the tool and the time.
         on_error: The message to the model after a failure: a text, in which `{error}` stands for the type and
             the message of the exception, or a function of the exception. The default names the tool and the
             type of the exception. The exception's message goes to the log and not to the provider, as it may
@@ -94,10 +95,12 @@ def safe_tool(
             `fastroai.spend` in the tool.
 
     Cancellation, PydanticAI's control exceptions (`ModelRetry`, `ToolFailed`, `CallDeferred`,
-    `ApprovalRequired`, ...) and FastroAI's own stops, such as a used-up budget, pass through.
+    `ApprovalRequired`, ...) and FastroAI's own stops, such as a used-up budget, pass through: they are raised
+    and not retried.
 
     Raises:
-        ConfigurationError: an option has an invalid value.
+        ConfigurationError: an option has an invalid value. A call raises it too, if the function `cost`
+            returns no valid amount.
     """
     if retries and max_retries:
         raise ConfigurationError(

@@ -30,13 +30,17 @@ class SafeToolset(WrapperToolset[AgentDepsT]):
         tools: Functions and `Tool`s, as a keyword argument in place of `wrapped`. Give one of the two.
         name: The id of the toolset, if you give functions. With another toolset, which has its own id, it
             raises `ConfigurationError`.
-        timeout: Seconds for each attempt of a call; `None` for no limit.
+        timeout: Seconds for each attempt of a call, 30 by default; `None` for no limit.
         retries: Extra attempts after a failure or a timeout, at once, but not after a failure that cannot get
             better. PydanticAI's `max_retries` is different: it lets the model try again.
-        on_timeout: The message to the model after a timeout: a text, or a function that returns it.
+        on_timeout: The message to the model after a timeout: a text, or a function that returns it. The
+            default names the tool and the time.
         on_error: The message to the model after a failure: a text, in which `{error}` stands for the type and
             the message of the exception, or a function of the exception. The default names the tool and the
             type of the exception, not its message.
+
+    PydanticAI's control exceptions (`ModelRetry`, ...) and FastroAI's own stops, such as a used-up budget,
+    are raised, not turned into messages.
 
     Raises:
         ConfigurationError: an option has an invalid value, or both or neither of `wrapped` and `tools`.
@@ -71,10 +75,12 @@ class SafeToolset(WrapperToolset[AgentDepsT]):
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[AgentDepsT], tool: ToolsetTool[AgentDepsT]
     ) -> Any:
-        """Call a tool. Return its result, or the message to the model about its failure.
+        """Call a tool of the toolset. Return its result, or the message to the model about its last failure.
 
-        PydanticAI's control exceptions, such as `ModelRetry`, and FastroAI's own errors, such as a used-up
-        budget, are raised. The failure of a step, or a time limit, inside of the tool is a message as well.
+        It is tried up to `retries` + 1 times, for at most `timeout` seconds each; a function decorated with
+        `safe_tool` follows its own options instead. PydanticAI's control exceptions, such as `ModelRetry`,
+        and FastroAI's own errors, such as a used-up budget, are raised. The failure of a step, or a time
+        limit, inside of the tool is a message as well.
         """
         if _is_safe_already(tool):
             return await super().call_tool(name, tool_args, ctx, tool)
@@ -82,7 +88,7 @@ class SafeToolset(WrapperToolset[AgentDepsT]):
 
 
 class FunctionToolsetBase(FunctionToolset[AgentDepsT]):
-    """Base for a toolset of your own, whose tools are functions or its own methods.
+    """Base class for your own toolset, whose tools are functions or its own methods.
 
         class Weather(FunctionToolsetBase[Deps]):
             def __init__(self, client: Client) -> None:
@@ -95,7 +101,8 @@ class FunctionToolsetBase(FunctionToolset[AgentDepsT]):
 
         agent = Agent("openai:gpt-5-mini", toolsets=[Weather(client).safe(timeout=10)])
 
-    The parameters are those of PydanticAI's `FunctionToolset`.
+    It is PydanticAI's `FunctionToolset`, with the same parameters, and one more method: `safe`. Without
+    `safe`, failures of its tools are not turned into messages for the model.
     """
 
     def safe(
@@ -106,7 +113,15 @@ class FunctionToolsetBase(FunctionToolset[AgentDepsT]):
         on_timeout: OnTimeout | None = None,
         on_error: OnError | None = None,
     ) -> SafeToolset[AgentDepsT]:
-        """Return this toolset with every tool made safe. The options are those of `SafeToolset`."""
+        """Return a `SafeToolset` around this one: failures of its tools become messages for the model.
+
+        The options are those of `SafeToolset`: `timeout` in seconds for each attempt (30 by default, `None`
+        for no limit), `retries` at once after a failure, and the messages after a timeout and after an error.
+        This toolset itself is not changed.
+
+        Raises:
+            ConfigurationError: an option has an invalid value.
+        """
         return SafeToolset(self, timeout=timeout, retries=retries, on_timeout=on_timeout, on_error=on_error)
 
 

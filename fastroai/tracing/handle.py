@@ -11,15 +11,18 @@ from fastroai.tracing.protocol import Tracer
 
 @dataclass(slots=True)
 class TraceSpan:
-    """A span that a tracer has made, to find it in the backend of the tracer, or to link to it."""
+    """The ids and times of a span that a tracer has made, to find the span in the tracer's backend.
+
+    `trace_id` is shared by all spans of one trace. The times are in UTC, by FastroAI's clock.
+    """
 
     name: str
     trace_id: str
     span_id: str | None
-    """The id of the span itself; `None` if the tracer does not tell, as one of your own does not."""
+    """The id of the span itself; `None` if the tracer does not tell it: only FastroAI's tracers do."""
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     ended_at: datetime | None = None
-    """`None` while the span is open."""
+    """Time when the span ended; `None` while it is open."""
 
 
 def handle_of(tracer: Tracer, trace_id: str, name: str) -> TraceSpan | None:

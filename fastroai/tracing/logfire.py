@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 
 
 class LogfireTracer(SpanTracer):
-    """Records spans with Logfire, which `logfire.configure()` sets up; call it first.
+    """A `Tracer` that sends spans to Pydantic Logfire. Call `logfire.configure()` first.
 
     Args:
-        instance: The Logfire instance to use, as `logfire.configure(local=True)` returns it; the default
-            one if not given.
+        instance: The Logfire instance to use, as `logfire.configure(local=True)` returns it; by default, the
+            global instance.
 
-    Exceptions and cancellation are recorded as by `OpenTelemetryTracer`.
+    An exception that leaves a span gives it status `ERROR`, and is recorded once, on the innermost span.
+    Cancellation is not an error: it sets the attribute `fastroai.cancelled`.
 
     Raises:
         MissingExtraError: logfire is not installed (the extra `logfire`).
@@ -37,7 +38,11 @@ class LogfireTracer(SpanTracer):
         self._logfire = (instance or DEFAULT_LOGFIRE_INSTANCE).with_settings(custom_scope_suffix="fastroai")
 
     def span(self, name: str, **attributes: AttributeValue) -> AbstractAsyncContextManager[str]:
-        """Return a span; its trace id is the one that Logfire shows, 32 hexadecimal digits."""
+        """Return an async context manager: a Logfire span, under the one that is open around it.
+
+        It yields the trace id that Logfire shows, 32 hexadecimal digits. The name and the attributes are
+        redacted as `set_redaction` says.
+        """
         return _Span(self, self._logfire, name, attributes)
 
 

@@ -24,18 +24,18 @@ _NO_SPAN = _NoSpan()
 
 
 class NoOpTracer:
-    """Records nothing. Its trace id is empty."""
+    """A `Tracer` that records nothing, to switch tracing off. The trace id of its spans is `""`."""
 
     __slots__ = ()
 
     def span(self, name: str, **attributes: AttributeValue) -> AbstractAsyncContextManager[str]:
-        """Return a span that is not recorded. Its trace id is `""`."""
+        """Return an async context manager that does nothing and yields the trace id `""`."""
         return _NO_SPAN
 
     def log_metric(self, trace_id: str, name: str, value: AttributeValue) -> None:
-        """Do nothing."""
+        """Do nothing: the value is not recorded."""
 
     def log_error(
         self, trace_id: str, error: BaseException, context: Mapping[str, AttributeValue] | None = None
     ) -> None:
-        """Do nothing."""
+        """Do nothing: the error is not recorded."""

@@ -16,11 +16,11 @@ from fastroai.tracing.redaction import is_redacting, redacted, redacted_error
 
 
 class OpenTelemetryTracer(SpanTracer):
-    """Records spans with OpenTelemetry, under the current OpenTelemetry span.
+    """A `Tracer` that records spans with OpenTelemetry, under the current OpenTelemetry span.
 
     Args:
-        tracer_provider: The provider that takes the spans; the global one if not given. Without an SDK
-            (the extra `otel`), spans are dropped, and the trace id is empty.
+        tracer_provider: The provider that takes the spans; by default, the global one. If no SDK is set up
+            (it comes with the extra `otel`), spans are dropped, and the trace id is empty.
 
     An exception that leaves a span gives it status `ERROR` and `error.type`. It is recorded as an event once,
     on the innermost span. Cancellation leaves the status unset and sets `fastroai.cancelled`: the operation
@@ -31,7 +31,11 @@ class OpenTelemetryTracer(SpanTracer):
         self._otel_tracer = trace.get_tracer("fastroai", tracer_provider=tracer_provider)
 
     def span(self, name: str, **attributes: AttributeValue) -> AbstractAsyncContextManager[str]:
-        """Return a span; its trace id is OpenTelemetry's, 32 hexadecimal digits."""
+        """Return an async context manager: an OpenTelemetry span, under the current one.
+
+        It yields OpenTelemetry's trace id, 32 hexadecimal digits; `""` if no SDK is set up. The name and the
+        attributes are redacted as `set_redaction` says.
+        """
         return _Span(self, self._otel_tracer, name, attributes)
 
 

@@ -17,21 +17,26 @@ Attributes: TypeAlias = Mapping[str, AttributeValue]
 
 @runtime_checkable
 class Tracer(Protocol):
-    """Records spans. Write your own by giving a class these three methods; no base class is needed.
+    """Records spans of pipelines, steps, agents and requests: `PipelineConfig(tracer=...)`.
 
-    A span lets exceptions pass through it unchanged.
+    `SimpleTracer`, `OpenTelemetryTracer` and `LogfireTracer` are tracers. Write your own by giving a class
+    these three methods; no base class is needed. A span lets exceptions pass through it unchanged.
     """
 
     def span(self, name: str, **attributes: AttributeValue) -> AbstractAsyncContextManager[str]:
-        """Return a span for the time inside `async with`, under the span that is open around it.
+        """Return an async context manager: a span that lasts as long as its `async with` block.
 
-        Yields the id of its trace, which all spans of one trace share. An empty id means that nothing is
-        recorded, so you can skip collecting attributes. Open and close a span in the same task.
+        It yields the id of its trace, which it shares with the span that is open around it. An empty id means
+        that nothing is recorded, so you can skip collecting attributes. Open and close a span in the same
+        task.
         """
         ...
 
     def log_metric(self, trace_id: str, name: str, value: AttributeValue) -> None:
-        """Set a value on the innermost span of this trace that is open where this is called."""
+        """Set a value on the innermost span of this trace that is open where this is called.
+
+        FastroAI's tracers drop the value if no such span is open.
+        """
         ...
 
     def log_error(
@@ -39,8 +44,9 @@ class Tracer(Protocol):
     ) -> None:
         """Note an error on the innermost span of this trace that is open where this is called.
 
-        Use it for errors that you handle, or to add `context` before raising. It does not fail the span:
-        an exception that leaves it does.
+        Use it for errors that you handle, or to add `context` before raising. It does not give the span the
+        status of an error: an exception that leaves the span does. FastroAI's tracers drop the error if no
+        such span is open.
         """
         ...
 

@@ -64,6 +64,8 @@ _redactor: _Redactor | None = None
 def set_redaction(redact: Redact | None) -> None:
     """Redact the texts that FastroAI shows from now on, in this process: in spans, log records and traces.
 
+    A second call replaces the redaction of the first.
+
         set_redaction(["sk-[A-Za-z0-9]+", "[^ @]+@[^ @]+"])
 
     Of a trace, this is what it writes: `explain()`, `transcript()`, `to_json()` and its pages. The store, the
@@ -76,7 +78,8 @@ def set_redaction(redact: Redact | None) -> None:
             `[redacted]`; the first failure is logged.
 
     Raises:
-        ConfigurationError: `redact` is none of these, or a regular expression is invalid.
+        ConfigurationError: `redact` is none of these, is an async function or an empty list, or a regular
+            expression is invalid.
     """
     global _redactor
     _redactor = None if redact is None else _Redactor(_function(redact))
@@ -124,7 +127,11 @@ def is_redacting() -> bool:
 
 
 def redacted(text: str) -> str:
-    """Return a text as spans, log records and traces show it. A tracer of your own can use it."""
+    """Return a text as spans, log records and traces show it: redacted as `set_redaction` was told.
+
+    Without redaction, the text is returned unchanged. If the function that was given fails on the text, the
+    result is `[redacted]`. A tracer that you write can use it.
+    """
     return text if _redactor is None else _redactor(text)
 
 

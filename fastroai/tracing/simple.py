@@ -16,15 +16,18 @@ _LONGEST_VALUE = 200
 
 
 class SimpleTracer(SpanTracer):
-    """Writes a line where a span starts and one where it ends, indented by depth, to the standard log.
+    """A `Tracer` that writes spans to the standard log: a line at the start and a line at the end of each.
 
-    The end line has the status (`ok`, `error`, `cancelled`), the duration and the values that were set
-    meanwhile. Lines start with the first digits of the trace id, to tell concurrent runs apart. An error
-    is one line at level ERROR, where it happened.
+    Lines are indented by depth. The line at the start has the attributes of the span. The line at the end has
+    the status (`ok`, `error`, `cancelled`), the duration and the values that were set with `log_metric`.
+    Lines start with the first 8 digits of the trace id, to tell concurrent runs apart. If an exception leaves
+    several spans, the end of the innermost one has level ERROR and its message. `log_error` writes a line at
+    level ERROR at once. Values of more than 200 characters are cut.
 
     Args:
-        logger: The logger to write to; `logging.getLogger("fastroai.tracing")` if not given.
-        level: The level of all lines but errors. To see INFO, call `logging.basicConfig(level="INFO")`.
+        logger: The logger to write to; by default `logging.getLogger("fastroai.tracing")`.
+        level: The level of all lines but errors, by default INFO. To see them, call
+            `logging.basicConfig(level="INFO")`.
     """
 
     def __init__(self, logger: logging.Logger | None = None, level: int = logging.INFO) -> None:
@@ -32,7 +35,11 @@ class SimpleTracer(SpanTracer):
         self.level = level
 
     def span(self, name: str, **attributes: AttributeValue) -> AbstractAsyncContextManager[str]:
-        """Return a span. Its trace id is that of the span around it, or random: 32 hexadecimal digits."""
+        """Return an async context manager: a span that logs a line at its start and one at its end.
+
+        It yields the trace id, 32 hexadecimal digits: that of the span of this tracer around it, or a random
+        one. The name and the attributes are redacted as `set_redaction` says.
+        """
         return _Span(self, name, attributes)
 
 

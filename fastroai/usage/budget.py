@@ -33,11 +33,15 @@ _POSITIVE: Final = "a positive amount of US dollars, at least $0.000001"
 
 @dataclass(frozen=True, slots=True)
 class ModelFallback:
-    """A switch to a cheaper model before a budget stops the run.
+    """A switch to a cheaper model for new requests, when a share of a budget is spent.
 
         Budget(usd=1, fallback=ModelFallback(at=0.8, use="openai:gpt-5-nano"))
 
-    The response says which model answered, and is priced as such.
+    The share is that of the limit that is nearest to its end: money, tokens or requests; time does not count.
+    The response says which model answered, and is priced as such. Requests in a batch keep their model.
+
+    Raises:
+        ConfigurationError: `at` is not above 0 and at most 1, or `use` is not a model.
     """
 
     at: float
@@ -67,19 +71,28 @@ class ModelFallback:
 )
 @dataclass(frozen=True, slots=True, init=False)
 class Budget:
-    """Limits on the spending of a scope and all below it: money, tokens, requests, time, or several of them.
+    """Limits on the spending of a run, a step or an agent call, with all that runs inside of it.
 
         Budget(usd="0.50")
         Budget(microcents=500_000)  # the same: $1 is 1,000,000 microcents
         Budget(usd="0.50", requests=20, ms=60_000)
 
-    Before each request, the most that it can use is reserved here and in every budget above, so that requests
-    never exceed the limit, however many run at once. If too little is left, the request waits for those in
-    flight, or is sent with a lower `max_tokens`. If that does not help, it is not sent, and `BudgetExceeded`
-    is raised. Requests that `on_unpriced` or `on_unbounded` allows can exceed the limit, and so can spending
-    that `ctx.record_usage` records. With `admission="expected"`, the
-    expected use of the request is reserved instead: more requests run at once, and the limit can be exceeded
-    by the amount that the requests in flight together use beyond their expectations.
+    Give at least one limit; a limit that is `None` does not apply. Work that still runs after `ms` is
+    cancelled, with `TimeBudgetExceeded`. Before each request, the most that it can use is reserved here and
+    in every budget around this one, so that requests never exceed the limit, however many run at once. If too
+    little is left, the request waits for those in flight, or is sent with a lower `max_tokens`. If that does
+    not help, it is not sent, and `BudgetExceeded` is raised. Requests that `on_unpriced` or `on_unbounded`
+    allows can exceed the limit, and so can spending that `ctx.record_usage` records. With
+    `admission="expected"`, the expected use of the request is reserved instead: more requests run at once,
+    and the limit can be exceeded by the amount that the requests in flight together use beyond their
+    expectations.
+
+    By default, a budget of money refuses requests of unknown price, a budget of money or tokens refuses
+    requests whose use nothing bounds, and a `BudgetWarning` is given when 80 % is spent (`warn_at=None` gives
+    none).
+
+    Raises:
+        ConfigurationError: no limit is given, both `usd` and `microcents` are given, or a value is invalid.
     """
 
     usd: Decimal | None
@@ -158,7 +171,10 @@ class Budget:
 
     @property
     def microcents(self) -> int | None:
-        """The limit of money in microcents, rounded once, half to even."""
+        """The limit of money in microcents ($1 is 1,000,000), rounded once, half to even.
+
+        `None` if the budget does not limit money.
+        """
         return None if self.usd is None else usd_to_microcents(self.usd)
 
 

@@ -123,16 +123,16 @@ def dollars_to_microcents(dollars: Amount) -> int:
     Because it rounds, it takes any float: `0.1 + 0.2` is 300,000 microcents.
 
     Raises:
-        ConfigurationError: if `dollars` is negative or not a finite number.
+        ConfigurationError: `dollars` is negative, not a finite number, or 10 to the power of 18 or more.
     """
     return usd_to_microcents(exact_decimal("dollars", dollars, _DOLLARS))
 
 
 def microcents_to_dollars(microcents: int) -> Decimal:
-    """Return whole microcents ($1 = 1,000,000) as exact US dollars.
+    """Return whole microcents ($1 = 1,000,000) as exact US dollars, without rounding.
 
     Raises:
-        ConfigurationError: if `microcents` is negative or not an `int`.
+        ConfigurationError: `microcents` is negative, not an `int`, or 10 to the power of 18 or more.
     """
     return microcents_to_usd(whole_number("microcents", microcents))
 
@@ -140,8 +140,9 @@ def microcents_to_dollars(microcents: int) -> Decimal:
 def format_cost(cost: int | Decimal | Costed | None) -> str:
     """Write a cost for people to read. An `int` is microcents ($1 = 1,000,000), a `Decimal` is US dollars.
 
-    From one dollar up, cents; below, three significant digits, so that a cost which is not zero never
-    shows as zero. Rounded once, half to even. `None` is an unknown cost.
+    From one dollar up, it has cents, and commas between thousands. Below one dollar, it has three significant
+    digits, but at least cents, so that a cost which is not zero never shows as zero; zero is `$0.00`. It is
+    rounded once, half to even. `None` is an unknown cost.
 
         format_cost(123)                 # '$0.000123'
         format_cost(Decimal("12.3456"))  # '$12.35'
@@ -152,7 +153,8 @@ def format_cost(cost: int | Decimal | Costed | None) -> str:
     costs (`cost_usd`) cannot tell a request without a price from a free one: give the account instead.
 
     Raises:
-        ConfigurationError: for a negative cost, and for a float, which could mean either unit.
+        ConfigurationError: `cost` is negative, or is none of these: a float, for example, could mean either
+            unit.
     """
     if cost is None:
         return "unknown"

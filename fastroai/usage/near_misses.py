@@ -17,9 +17,10 @@ _NEAR: Final = 0.8
 
 
 class NearMissWarning(FastroAIWarning):
-    """A key of `pricing_overrides`, `endpoints` or `provider_limits` is probably misspelt.
+    """Warning that a key of `pricing_overrides`, `endpoints` or `provider_limits` is probably misspelt.
 
-    It resembles a known name, or the URL of a request, without being the same. If it is right, ignore this.
+    The key resembles a known name, or the URL of a request, without being the same, so the prices, endpoint
+    or limits under it probably never apply. Nothing else is changed. If the key is right, ignore the warning.
     """
 
 

@@ -59,9 +59,9 @@ class EncryptingCodec:
 
     @staticmethod
     def new_key() -> str:
-        """Return a new random key of 32 bytes, as URL-safe Base64 text, for example for an environment variable.
+        """Return a new random key: 32 bytes, as URL-safe Base64 text for an environment variable.
 
-        The key is stored nowhere: keep it, because nothing can be decrypted without it.
+        The key is not stored: keep it, because nothing can be decrypted without it.
         """
         return urlsafe_b64encode(secrets.token_bytes(_KEY_BYTES)).decode()
 

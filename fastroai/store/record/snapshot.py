@@ -48,7 +48,7 @@ class RunSnapshot:
 
     @property
     def inputs(self) -> Mapping[str, Any]:
-        """The inputs of the run by name, as JSON values. Inputs that `resume` replaced have their new values."""
+        """The inputs of the run by name, as JSON values. If `resume` replaced some, the new ones."""
         return self.trace.inputs
 
     @property
@@ -82,7 +82,7 @@ class RunSnapshot:
     def waits_until(self) -> datetime | None:
         """Time, in UTC, from which `wake` resumes a paused run, if no answer or message comes earlier.
 
-        It is the earliest `until` of its `waits`. `None` if none of them ends by itself, or if there is no wait.
+        It is the earliest `until` of its `waits`; `None` if there is no wait that ends by itself.
         """
         return first_until(self.waits)
 

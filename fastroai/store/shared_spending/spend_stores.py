@@ -25,9 +25,10 @@ class SQLiteSpendStore(KeyedSpendStore):
 
         SpendLimit(usd=20, store=SQLiteSpendStore("spend.db"))
 
-    It needs no server. The file is created when the store is first used; its folder must exist. The file must be on a local disk: SQLite's locks do not hold on network file systems. Counted spending
-    survives the death of every process; a power failure can lose the last changes before it. If the file
-    cannot be used, operations raise `SpendStoreUnavailable`.
+    It needs no server. The file is created when the store is first used; its folder must exist, on a local
+    disk: SQLite's locks do not hold on network file systems. Counted spending survives the death of every
+    process; a power failure can lose the last changes before it. If the file cannot be used, operations raise
+    `SpendStoreUnavailable`.
     """
 
     def __init__(
@@ -63,7 +64,9 @@ class RedisSpendStore(KeyedSpendStore):
         SpendLimit(usd=20, store=RedisSpendStore("redis://localhost"))
 
     It needs redis-py (the extra `redis`), and connects when it is first used. If the server cannot be
-    reached, operations raise `SpendStoreUnavailable`. The server must never drop data: no eviction (`maxmemory-policy noeviction`), and persistence, because a
+    reached, operations raise `SpendStoreUnavailable`.
+
+    The server must never drop data: no eviction (`maxmemory-policy noeviction`), and persistence, because a
     restart without it begins at zero. A replica that takes over may lack the last writes.
     """
 
@@ -111,7 +114,9 @@ class PostgresSpendStore(KeyedSpendStore):
 
 
 def open_spend_store(store: RunStoreLike) -> SpendStore:
-    """Make a store for `SpendLimit(store=...)`, which counts spending in any store of runs, or at a path or URL.
+    """Make a store that counts the spending of limits, in a store of runs, or at a path or URL.
+
+        SpendLimit(usd=20, store=open_spend_store("spend.db"))
 
     A path (`spend.db`, `sqlite:///absolute/path`) gives a `SQLiteSpendStore`, a `redis://` or `rediss://` URL
     a `RedisSpendStore`, and a `postgresql://` or `postgres://` URL a `PostgresSpendStore`. With a store of

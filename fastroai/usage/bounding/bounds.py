@@ -83,16 +83,20 @@ def request_bound(
     besides: int = 0,
     most_counted: int | None = None,
 ) -> RequestBound:
-    """Return the bound of a request to a model of one provider. Takes the arguments of `Model.request`.
+    """Return the most tokens and US dollars that a request to a model can use, before it is sent.
+
+    Nothing is sent. `calculator` has the prices; the other arguments are those of `Model.request`. The model
+    must be of one provider; models that wrap another one are unwrapped.
 
     `added_input` is for a later request, whose input has at most so many tokens more than these arguments.
     `besides` is the most input tokens that the model itself adds to this request. `most_counted` is the most
     input tokens by the provider's own count (`AskedRequest.most_by_count`).
 
     Most native tools, `extra_body`, beta headers and unusual settings have no bound: their bill can exceed
-    any count of tokens. Then the amounts are `None`. Text is counted, and so is an image or a PDF if the
-    provider documents how many tokens it is. With any other input, the context window of the model is the
-    bound, if that is known. If you call `prepare_bound` before, the bound is lower.
+    any count of tokens. Then the amounts are `None`, and `why` of the result says it. Text is counted, and so
+    is an image or a PDF if the provider documents how many tokens it is. With any other input, the context
+    window of the model is the bound, if that is known. Without a known price, only `cost_usd` is `None`.
+    `TestModel` and `FunctionModel` cost 0. If you call `prepare_bound` before, the bound can be lower.
     """
     asked = AskedRequest(calculator, model, messages, settings, parameters)
     return asked.bound(added_input=added_input, besides=besides, most_counted=most_counted)
@@ -104,12 +108,16 @@ async def prepare_bound(
     messages: Sequence[ModelMessage],
     parameters: ModelRequestParameters,
 ) -> None:
-    """Prepare `request_bound` in a thread, so that it does not block the event loop.
+    """Do the slow work for `request_bound` in a thread, so that bounds are lower and the loop is not blocked.
 
-    For models of OpenAI, loads the tokenizer and tokenizes long texts; for other models, texts always count
-    as bytes. Reads PDFs if `pypdf` is installed (the extra `pdf`). Without this call, bounds hold as well,
-    but are larger: texts count as bytes (all of them before the tokenizer is loaded, then the long ones that
-    it has not seen), and a PDF counts as the largest that the provider takes.
+    It returns nothing: this process remembers what was counted. For models of OpenAI, it loads the tokenizer
+    (`bpe-openai`, the extra `tokenizers`), if that is installed, and tokenizes long texts; for other models,
+    texts always count as one token for each byte. It reads PDFs if `pypdf` is installed (the extra `pdf`).
+    Nothing is sent or downloaded.
+
+    Without this call, bounds hold as well, but are larger: texts count as bytes (all of them before the
+    tokenizer is loaded, then the long ones that it has not seen), and a PDF counts as the largest that the
+    provider takes.
     """
     await AskedRequest(calculator, model, messages, None, parameters).prepare()
 

@@ -10,7 +10,11 @@ from fastroai.usage.prices.flat_prices import FlatPrices
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestBound:
-    """The most tokens and money that one request can use; `None` if there is no upper limit."""
+    """The most tokens and money that one request to a model can use, as `request_bound` returns them.
+
+    An amount is `None` if it has no known upper limit. The fields are independent: the cost can be known
+    although the tokens are not, as for a free model.
+    """
 
     input_tokens: int | None
     output_tokens: int | None
@@ -29,18 +33,19 @@ class RequestBound:
 
     @property
     def tokens(self) -> int | None:
-        """Input and output together; `None` if one of them is not known."""
+        """The most tokens of input and output together; `None` if one of them has no known upper limit."""
         if self.input_tokens is None or self.output_tokens is None:
             return None
         return self.input_tokens + self.output_tokens
 
     def lowered(self, *, usd: Decimal | None, tokens: int | None) -> RequestBound | None:
-        """Return this bound with the longest answer that fits: at most `usd` of cost, and `tokens` in all.
+        """Return this bound with the longest answer that fits: at most `usd` US dollars, and `tokens` in all.
 
-        An argument that is `None` sets no limit. If this bound fits already, it is returned itself, and no
-        `max_tokens` needs to be sent. Otherwise, the `output_tokens` of the result are the `max_tokens` to
-        send. The result is `None` if no answer fits: the input alone is too much, the answer would be shorter
-        than the provider accepts, or the length of the answer cannot be limited.
+        `tokens` limits input and output together. An argument that is `None` sets no limit. If this bound
+        fits already, it is returned itself, and no `max_tokens` needs to be sent. Otherwise, the
+        `output_tokens` of the result are the `max_tokens` to send. The result is `None` if no answer fits:
+        the input alone is too much, the answer would be shorter than the provider accepts, or the length of
+        the answer cannot be limited.
         """
         if (usd is None or (self.cost_usd is not None and self.cost_usd <= usd)) and (
             tokens is None or (self.tokens is not None and self.tokens <= tokens)
@@ -57,9 +62,11 @@ class RequestBound:
         return None if output < self.least_output_tokens else self._of_answer(output)
 
     def shortened(self, output_tokens: int) -> RequestBound:
-        """Return this bound with an answer of `output_tokens`, or of the fewest that the provider accepts.
+        """Return this bound for an answer of at most `output_tokens`, with the cost of that.
 
-        The result is this bound itself if its answer is not longer, or cannot be limited.
+        If the provider does not accept so low a `max_tokens`, it is the lowest that the provider accepts. The
+        result is this bound itself if its answer is not longer already, or if the length of its answer cannot
+        be limited.
         """
         if self.least_output_tokens is None:
             return self

@@ -39,12 +39,13 @@ class Endpoint:
         gateway = Endpoint(like="openai", service_tier="default")
         calculator = CostCalculator(endpoints={"http://litellm.internal": gateway})
 
-    FastroAI knows only the hosts of the makers. At any other host, bounds allow for tokens that the host may
-    add, unless you give `like` or `allowance`, and take the highest price that the model has in any service
-    tier, unless you give `service_tier`.
+    It holds for requests whose URL begins with the key. FastroAI knows only the hosts of the makers of
+    models. At any other host, the bound of a request (the most that it can cost) allows for tokens that the
+    host may add, unless you give `like` or `allowance`. It takes the highest price that the model has in any
+    service tier, unless you give `service_tier`. All fields are optional.
 
     Raises:
-        ConfigurationError: naming the field.
+        ConfigurationError: a field has an invalid value. The error names the field.
     """
 
     like: str | None = None

@@ -46,9 +46,14 @@ class PriceTier(PricesPerMtok, total=False):
 
 
 class PricingOverride(PricesPerMtok, total=False):
-    """Prices of one model. Without prices of tokens, list prices apply.
+    """Prices of one model, as a `dict`, for `CostCalculator(pricing_overrides=...)`.
 
-    Prices of tokens, and `tiers`, need both `input_per_mtok` and `output_per_mtok`.
+        {"gpt-4o": {"input_per_mtok": 2.0, "output_per_mtok": "8.0", "discount": "0.2"}}
+
+    Prices of tokens are US dollars per million tokens; 0 means free. They, and `tiers`, need both
+    `input_per_mtok` and `output_per_mtok`. Without prices of tokens, list prices apply, with the `discount`
+    and the `per_request` fee given here. A field that is `None` counts as left out. The `CostCalculator`
+    checks the fields, and raises `ConfigurationError` for an invalid one.
     """
 
     tiers: Sequence[PriceTier]

@@ -64,7 +64,7 @@ _ROUNDING: Final = Decimal("0.000001")
 
 
 class UnpricedModelWarning(FastroAIWarning):
-    """Some costs are incomplete: the price of a model, or of a part of its use, is not known.
+    """Warning that some costs are incomplete: the price of a model, or of a part of its use, is not known.
 
     It is also given if the usage that a provider reports contradicts itself. The message says what is
     missing. A `CostCalculator` warns once of each reason for each model. Agents without `cost_calculator=`
@@ -80,10 +80,11 @@ class CostCalculator:
         calculator = CostCalculator(pricing_overrides=prices)
         calculator.calculate_cost("gpt-4o", 1_000, 200)  # 3600 microcents, $0.0036: $1 is 1,000,000
 
-    Keys are `model`, `provider:model`, or have a wildcard (`ollama:*`); the most specific one wins. They
-    stand for the dated snapshots of a model as well (`gpt-4o-2024-08-06`). Prices are US dollars per million
-    tokens, and a price of 0 means free. Without `cache_read_per_mtok`, cached input costs what other input
-    costs. `PricingOverride` has tiers by the size of the input, discounts and fees for each request, too.
+    Keys are `provider:model`, `model`, or have a wildcard (`ollama:*`). The first of these that fits wins; of
+    wildcards, the one with the most other letters. They stand for the dated snapshots of a model as well
+    (`gpt-4o-2024-08-06`). Prices are US dollars per million tokens, and a price of 0 means free. Without
+    `cache_read_per_mtok`, cached input costs what other input costs. `PricingOverride` has tiers by the size
+    of the input, discounts and fees for each request, too.
 
     `endpoints` describes your own gateways and servers, by their URLs; see `Endpoint`.
 
@@ -94,7 +95,7 @@ class CostCalculator:
     `TestModel` and `FunctionModel` are free unless they have a price.
 
     Raises:
-        ConfigurationError: naming the model and the field, for invalid prices.
+        ConfigurationError: a price, a key or an endpoint is invalid. The error names the model and the field.
     """
 
     __slots__ = ("__weakref__", "_endpoints", "_found", "_overrides", "_told")
@@ -120,12 +121,15 @@ class CostCalculator:
     def add_pricing_override(
         self, model: str, *input_and_output: Amount, **prices: Unpack[PricingOverride]
     ) -> None:
-        """Set the prices of a model for this calculator, in US dollars per million tokens.
+        """Set the prices of a model for this calculator from now on, in US dollars per million tokens.
 
             calculator.add_pricing_override("gpt-4o", input_per_mtok=2.0, output_per_mtok=8.0)
             calculator.add_pricing_override("gpt-4o", 2.0, 8.0)  # the same
 
-        Earlier prices of this calculator for the same key are replaced as a whole.
+        `model` is a key as in `CostCalculator(pricing_overrides=...)`: `model`, `provider:model`, or one with
+        a wildcard. The other fields of `PricingOverride`, such as `discount`, are keyword arguments, too.
+        Earlier prices of this calculator for the same key are replaced as a whole. A key that is probably
+        misspelt causes a `NearMissWarning`.
 
         Raises:
             ConfigurationError: a price is invalid or given twice; the error names the model and the field.
@@ -157,17 +161,18 @@ class CostCalculator:
         """Return the cost of one request in microcents ($1 = 1,000,000), rounded once, half to even.
 
         `model` is `provider:model`, a bare name of a first-party model (`gpt-…`, `claude-…`, `gemini-…`), or
-        the key of an override. Parts are included in their totals: cached and audio tokens in
-        `input_tokens`. Prices are those of `timestamp`, by default now.
+        the key of an override. Parts are included in their totals: cached tokens and audio input in
+        `input_tokens`, audio output in `output_tokens`, and cached audio in `cache_read_tokens` as well. List
+        prices are those of `timestamp`, by default now. A fee for each request is included.
 
-        With `on_unknown="zero"`, what has no known price counts as free, as in fastroai 0.6. A budget cannot
-        hold with such a cost, so nothing here counts like that unless you ask for it.
+        With `on_unknown="zero"`, a model or a part of its use that has no known price counts as free, as in
+        fastroai 0.6. A budget cannot hold with such a cost, so nothing here counts like that unless you ask
+        for it.
 
         Raises:
-            ConfigurationError: if a count is not a whole number, or a part exceeds its total.
-            UnknownModelError: if the provider cannot be told from the name; not with `"zero"`.
-            UnpricedModelError: if no price is known for the model, or for a part of the cost; not with
-                `"zero"`.
+            ConfigurationError: a count is not a whole number, or a part exceeds its total.
+            UnknownModelError: the provider cannot be told from the name; not with `"zero"`.
+            UnpricedModelError: no price is known for the model, or for a part of the cost; not with `"zero"`.
         """
         if on_unknown not in get_args(OnUnknown):
             raise ConfigurationError("on_unknown", on_unknown, "'raise' or 'zero'")
@@ -227,13 +232,18 @@ class CostCalculator:
     ) -> Decimal | None:
         """Return the cost of one request in exact US dollars; `None` if a part of it has no known price.
 
-        A response is priced by the model, provider, URL, service tier and time that it carries itself.
-        `model` and `provider` say which model was asked, so that overrides for its name count as well.
-        `cost_of` returns more details, and takes the provider's own bill if you pass it as `stated_usd`.
+        `measured` is a PydanticAI `ModelResponse`, or the usage of one request. A response is priced by the
+        model, provider, URL, service tier and time that it carries itself. `model` and `provider` say which
+        model was asked, so that overrides for its name count as well. Usage needs `model`
+        (`provider:model`, or a name), and is priced at the time `timestamp`, by default now; `provider_url`
+        is the base URL that answered, so that prices of an `Endpoint` count. The result is also `None` if the
+        usage contradicts itself. `cost_of` returns more details, and takes the provider's own bill if you
+        pass it as `stated_usd`.
 
         Raises:
-            ConfigurationError: for the usage of a whole run, because each request is priced by itself; for
-                usage without its model; and for a response with `provider_url` or `timestamp`.
+            ConfigurationError: `measured` is the usage of a whole run, because each request is priced by
+                itself; or is usage without `model`; or is a response, and `provider_url` or `timestamp` is
+                given.
         """
         if isinstance(measured, RunUsage):
             raise ConfigurationError(
@@ -262,7 +272,13 @@ class CostCalculator:
         provider_url: str | None = None,
         timestamp: datetime | None = None,
     ) -> RequestCost:
-        """Return the cost of some usage of a model, at the prices of `timestamp`, by default now."""
+        """Return the cost of the usage of one request, as far as it is known.
+
+        The result has `cost_usd` in exact US dollars (`None` if no part is known), whether it is `complete`,
+        and the parts without a known price. An unknown price is no error. `model` is `provider:model`, or a
+        name with `provider` beside it. `provider_url` is the base URL that answered, so that prices of an
+        `Endpoint` count. List prices are those of `timestamp`, by default now.
+        """
         provider, model = provider_and_name(model, provider)
         measured = _request_usage(usage) if isinstance(usage, Tokens) else usage
         response = _response(measured, model, provider, provider_url, timestamp)
@@ -279,13 +295,17 @@ class CostCalculator:
     ) -> RequestCost:
         """Return the cost of one request, the source of this cost, and the parts whose price is not known.
 
+        The result has `cost_usd` in exact US dollars, `None` if no part is known; `complete` says whether
+        that is the whole cost. An unknown price or contradictory usage is no error: the cost is then
+        incomplete.
+
         Args:
             response: The response of the request, with its model, provider, URL, time and usage.
             model: The model that was asked, so that overrides for its name count. The list price of an asked
                 model is never used for an answer of another one.
             provider: The provider that was asked.
-            stated_usd: The bill that the provider or a gateway states, in US dollars. It takes precedence
-                over prices.
+            stated_usd: The bill that the provider or a gateway states, in US dollars. It is the cost then,
+                instead of that by prices.
             conditions: Conditions of service that are not in the response, such as `{"speed": "fast"}`.
         """
         priced = self._priced(response, model, provider, conditions)
@@ -401,19 +421,37 @@ class CostCalculator:
         return self._endpoints.listings(model, canonical_provider(provider) if provider else None, url)
 
     def host(self, model: Model) -> Host:
-        """Return the host that serves a model: the rules that hold there, and the tokens that it adds."""
+        """Return the known facts about the host that serves a model, by the model's URL and the `endpoints`.
+
+        They include the provider, the URL, the provider whose documented rules hold there (`None` if none
+        do), and the tokens that the host may add to a request. Nothing is sent. If the URL nearly matches an
+        endpoint, this gives a `NearMissWarning`, once for each URL.
+        """
         return self._endpoints.host(model)
 
     def warn_of_near_miss(self, url: str | None) -> None:
-        """Warn with `NearMissWarning`, once for each URL, if `url` nearly matches that of an endpoint."""
+        """Give a `NearMissWarning` if a URL of requests nearly matches the URL of one of the `endpoints`.
+
+        That is so if only the scheme, the port or the path differs. The warning is given once for each URL;
+        `None` and the URL of an endpoint give none.
+        """
         self._endpoints.warn_of_near_miss(url)
 
     def cost_headers(self, url: str | None) -> Sequence[str]:
-        """Return the response headers in which a gateway at a URL states the cost of a request."""
+        """Return the names of the response headers in which a gateway at a URL states the cost of a request.
+
+        These are the `cost_headers` of the `Endpoint` at the URL, or, at an unknown host, those of known
+        gateways, such as LiteLLM. The result is empty for a provider's own host, and for `None`.
+        """
         return self._endpoints.cost_headers(url)
 
     def has_price(self, model: str, provider: str | None = None, provider_url: str | None = None) -> bool:
-        """Return whether requests to a model can be priced: by an override, a list price, or as free."""
+        """Return whether token prices of a model are known: by an override, a list price, or as free.
+
+        `model` is `provider:model`, or a name, with `provider` or without. `TestModel` and `FunctionModel`
+        are free. An override with only a discount or a fee counts if there is a list price. Even if the
+        result is `True`, a part of a request's use can have no known price.
+        """
         provider, model = provider_and_name(model, provider)
         pricing = self._find((model,), (provider,), provider_url)
         if pricing is not None and pricing.prices is not None:
@@ -430,8 +468,11 @@ class CostCalculator:
     ) -> FlatPrices | None:
         """Return the highest prices that can apply to a request to a model; `None` if they are not known.
 
-        If prices rise with the size of the input, only those for up to `input_tokens` count, or all if it is
-        not given. Prices that `conditions` exclude do not count, such as those of cache writes or audio.
+        The result has one price for all input and one for all output, in US dollars per million tokens, and
+        the fees for a request and for a web search. Service tiers, cache writes, regions and dated snapshots
+        of the model are considered. If prices rise with the size of the input, only those for up to
+        `input_tokens` count, or all if it is not given. Prices that `conditions` exclude do not count, such
+        as those of cache writes or audio.
         """
         provider, model = provider_and_name(model, provider)
         pricings = self._pricings(model, provider, provider_url)
@@ -453,7 +494,12 @@ class CostCalculator:
     def lower_prices(
         self, model: str, provider: str | None = None, provider_url: str | None = None
     ) -> FlatPrices | None:
-        """Return lower limits for the token prices of a request to a model; `None` if none is known."""
+        """Return the lowest prices that can apply to a request to a model; `None` if they are not known.
+
+        The result has one price for all input and one for all output, in US dollars per million tokens, and
+        the fee for a request. They are the lowest of all service tiers, kinds of tokens (cached ones, for
+        example), times and dated snapshots.
+        """
         provider, model = provider_and_name(model, provider)
         pricings = self._pricings(model, provider, provider_url)
         listed: FlatPrices | None = None
@@ -475,9 +521,10 @@ class CostCalculator:
         return [asked, *of_snapshots, *self._overrides.of_snapshots(model)]
 
     def warn_incomplete(self, cost: RequestCost, model: str, provider: str | None) -> None:
-        """Warn that a cost is incomplete, and why: one `UnpricedModelWarning` for each reason and model.
+        """Give an `UnpricedModelWarning` that a cost is incomplete, and why, once for each reason and model.
 
-        The warning names the line of the user's code that led to the request, where that can be found.
+        Call it only with a cost that is not `complete`: that is not checked. The warning names the line of
+        the user's code that led to the request, where that can be found.
         """
         provider, model = provider_and_name(model, provider or None)
         key = f"{provider}:{model}" if provider else model
@@ -487,7 +534,11 @@ class CostCalculator:
             warn_caller(f"some costs are incomplete: {reason}", UnpricedModelWarning)
 
     def note_difference(self, cost: RequestCost, model: str, provider: str | None) -> None:
-        """Log that a provider bills other amounts than the prices known here: once for each model."""
+        """Log a warning if a provider's bill differs from the cost by known prices, once for each model.
+
+        The logger is `fastroai.usage`. Nothing happens if `cost` has no bill (`stated_usd`), no cost by
+        prices, or if they differ by at most $0.000001.
+        """
         difference = cost.difference_usd
         if difference is None or abs(difference) <= _ROUNDING or (model, provider) in self._told:
             return
