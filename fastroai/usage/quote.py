@@ -27,7 +27,11 @@ class Quote:
         quote = await agent.estimate("What is the capital of France?")
         print(quote)  # all three amounts, and the reasons for each
 
-    Quotes add up (`a + b`, `sum(quotes)`, `quote * 3`), exactly.
+    It has three amounts, each with its reasons as texts: `lower_usd`, the lowest cost if the work succeeds;
+    `expected_usd`, the likely cost; and `upper_usd`, the highest cost, which is `None` if it has no limit.
+
+    Quotes add up exactly: `a + b`, `sum(quotes)`, `quote * 3`. A sum has no upper limit if one of its parts
+    has none. A quote does not change: its methods return new ones.
 
     Raises:
         ConfigurationError: for amounts that are negative, not finite, or not in ascending order.
@@ -58,7 +62,9 @@ class Quote:
 
     @classmethod
     def exactly(cls, usd: Amount, because: str, *, name: str = "") -> Quote:
-        """Return a quote for a known cost in US dollars, such as the price of one call of a paid API.
+        """Return a quote for a known cost, such as the price of one call of a paid API.
+
+        All three of its amounts are `usd`, in US dollars, and `because` is the reason for each of them.
 
         Raises:
             ConfigurationError: for an amount that is negative, not finite, or a rounding error of floats.
@@ -76,7 +82,10 @@ class Quote:
 
     @classmethod
     def unknown(cls, because: str, *, name: str = "") -> Quote:
-        """Return a quote for an unknown cost: at least $0, and no upper limit."""
+        """Return a quote for an unknown cost: the lowest and the expected cost are $0, with no upper limit.
+
+        `because` is the reason why there is no upper limit.
+        """
         return cls(
             name=name,
             lower_usd=_ZERO,
@@ -89,7 +98,11 @@ class Quote:
 
     @classmethod
     def total(cls, name: str, parts: Mapping[str, Quote]) -> Quote:
-        """Return the sum of the quotes of parts that all run."""
+        """Return the sum of the quotes of steps that all run. `parts` has them by step id.
+
+        Each of its amounts is the sum of that of the parts. If a part has no upper limit, the sum has none,
+        and `upper_reasons` has the reasons of these parts. The result keeps the quotes as its `parts`.
+        """
         unbounded = [part for part in parts if parts[part].upper_usd is None]
         summed = ("the sum of its steps",)
         return cls(
@@ -145,7 +158,8 @@ class Quote:
     def retried(self, retries: int) -> Quote:
         """Return the quote with up to `retries` extra attempts, each of which may be billed.
 
-        Only the highest cost grows: the lowest and the expected cost are still those of one attempt.
+        Only the highest cost grows, to `1 + retries` times as much: the lowest and the expected cost are
+        still those of one attempt. A quote without an upper limit stays as it is.
 
         Raises:
             ConfigurationError: `retries` is negative or not a whole number.
@@ -158,9 +172,12 @@ class Quote:
     def within(self, *budgets: Budget | None) -> Quote:
         """Return the quote with its amounts lowered to the limits of budgets, which stop the work there.
 
-        Only limits in US dollars (`Budget.usd`) count. A budget with `admission="expected"` can be exceeded:
-        it does not lower the upper amount. If the quote has no upper limit, a budget that allows requests of
-        unknown price or of unbounded use (`"allow"`) lowers nothing.
+        Amounts above the limit of a budget become that limit, and a quote without an upper limit gets one.
+        Only limits in US dollars (`Budget.usd`) count; a budget that is `None` changes nothing.
+
+        A budget with `admission="expected"` can be exceeded, so it lowers only the lowest and the expected
+        cost. If the quote has no upper limit, a budget that allows requests of unknown price or of unbounded
+        use (`on_unpriced` or `on_unbounded` is `"allow"`) lowers nothing.
         """
         quote = self
         for budget in budgets:
@@ -191,18 +208,26 @@ class Quote:
         return replace(quote, upper_usd=limit, upper_reasons=(stop, *without))
 
     def optional(self, because: str) -> Quote:
-        """Return the quote for work that may not run at all: its lowest cost is zero."""
+        """Return the quote for work that may not run at all: its lowest cost is zero, because of `because`.
+
+        The expected and the highest cost stay as they are.
+        """
         return replace(self, lower_usd=_ZERO, lower_reasons=(because,))
 
     def unbounded(self, because: str) -> Quote:
-        """Return the quote without an upper limit, for work whose additional costs have none."""
+        """Return the quote without an upper limit, for work whose additional costs have none.
+
+        `upper_usd` is then `None`, with `because` as the first reason. The lowest and the expected cost stay
+        as they are.
+        """
         reasons = (because,) if self.upper_usd is not None else (because, *self.upper_reasons)
         return replace(self, upper_usd=None, upper_reasons=reasons)
 
     def expecting(self, usd: Decimal, *because: str) -> Quote:
-        """Return the quote with another expected cost; `because` replaces the reasons for the earlier one.
+        """Return the quote with `usd`, in US dollars, as its expected cost, and the reasons in `because`.
 
-        `usd` is in US dollars. If it is below the lower or above the upper amount, that amount is taken.
+        The reasons for the earlier expected cost are dropped. If `usd` is below the lowest cost, the lowest
+        cost is used instead; if it is above the highest cost, the highest. These two stay as they are.
         """
         usd = max(self.lower_usd, usd if self.upper_usd is None else min(usd, self.upper_usd))
         return replace(self, expected_usd=usd, expected_reasons=because)

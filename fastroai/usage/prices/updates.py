@@ -22,27 +22,44 @@ _HOUR: Final = 3600.0
 
 
 def refresh_prices(url: str = DEFAULT_UPDATE_URL) -> None:
-    """Download the list prices now and use them from now on. Blocks: up to 10 s on a silent server.
+    """Download the list prices of models now, and use them in this process from now on.
 
-    On an event loop: `await refresh_prices_async()`.
+    Every calculator of the process uses them, and so does PydanticAI. `url` is that of a price list in the
+    format of genai-prices; by default, it is the list of that project.
+
+    The call blocks until the download ends: up to 10 s on a silent server. On an event loop, use
+    `await refresh_prices_async()`.
 
     Raises:
-        PriceUpdateError: if the download fails or is not a price list.
+        PriceUpdateError: if the download fails or is not a price list; the prices in use stay in use.
     """
     set_custom_snapshot(_download(url))
 
 
 async def refresh_prices_async(url: str = DEFAULT_UPDATE_URL) -> None:
-    """Do `refresh_prices` without blocking the event loop. If it is cancelled, it changes nothing."""
+    """Download the list prices of models now, and use them in this process from now on.
+
+    It does what `refresh_prices` does, but in a thread, so that the event loop is not blocked. If it is
+    cancelled, it changes nothing.
+
+    Raises:
+        PriceUpdateError: if the download fails or is not a price list; the prices in use stay in use.
+    """
     set_custom_snapshot(await asyncio.to_thread(_download, url))
 
 
 def update_prices_in_background(*, interval: Duration = _HOUR, url: str = DEFAULT_UPDATE_URL) -> UpdatePrices:
     """Download the list prices now and then every `interval` seconds, in a thread, until `.stop()`.
 
-    genai-prices logs a download that fails, and tries again next time. `.wait(timeout)` waits until the first
-    download has ended; it raises the error of the latest download, and returns `False` if `timeout` seconds
-    were too few. The result is also a context manager. Prices that were downloaded stay in use.
+    Return the updater of genai-prices at once, without waiting for the first download. `interval` may also
+    be a `timedelta`; by default, it is an hour. `url` is as in `refresh_prices`.
+
+    A download that fails raises nothing: genai-prices logs it, and tries again after `interval`.
+    `.wait(timeout)` of the updater waits until the first download has ended. It returns `True`, or `False` if
+    that took longer than `timeout` seconds, and raises the error if the latest download has failed. The
+    updater is also a context manager, which stops it at the end. Downloaded prices stay in use after that.
+
+    All updaters of a process share one thread, which takes the interval and the URL of the latest one.
     """
     updater = UpdatePrices(update_interval=in_seconds(interval), url=url)
     updater.start()

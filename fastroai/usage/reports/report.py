@@ -35,8 +35,10 @@ class UsageReport:
         print(report)
         report.by_model["openai:gpt-5-mini"].cost_usd
 
-    In each group except `by_outcome` the most expensive row comes first, bounds included. The rows of each
-    group, except `by_tool` and `by_tag`, add up exactly to `total`, because each request is in one of them.
+    `total` is the row for all requests. Each group, such as `by_step` or `by_model`, has rows by name. In
+    each group except `by_outcome`, the row with the highest `committed_usd` comes first: the known cost, and
+    the most that requests of unknown cost can have cost. The rows of each group, except `by_tool` and
+    `by_tag`, add up exactly to `total`, because each request is in one of them.
     """
 
     total: UsageRow
@@ -67,7 +69,7 @@ class UsageReport:
 
     @classmethod
     def of(cls, records: Iterable[RequestRecord]) -> UsageReport:
-        """Return the report of some requests."""
+        """Return the report of these records of requests. Without records, all of its sums are zero."""
         records = list(records)
         total = Usage.of(records)
         return cls(
@@ -85,12 +87,15 @@ class UsageReport:
 
     @property
     def groups(self) -> Mapping[str, Mapping[str, UsageRow]]:
-        """All rows but the total, by the name of their group: `step`, `agent`, ..., `outcome`."""
+        """All rows but the total: for each group, by its name, the rows of that group by their names.
+
+        The groups are `step`, `agent`, `model`, `tool`, `variant`, `tenant`, `tag` and `outcome`.
+        """
         return {name.removeprefix("by_"): getattr(self, name) for name in self.__slots__ if name[:3] == "by_"}
 
     @property
     def cost_usd(self) -> Decimal:
-        """Exact known cost of `total`, in US dollars."""
+        """Exact known cost of all requests, in US dollars. `cost_complete` says whether it is all of it."""
         return self.total.cost_usd
 
     @property
@@ -115,12 +120,19 @@ class UsageReport:
     def to_csv(self) -> str:
         """Return the report as one CSV table, whose first column is the group; amounts are exact US dollars.
 
+        The first line names the columns: `group`, and the fields of `UsageRow` with `cost_complete`. The
+        second line is the total, whose group is `total`; a line for each row of each group follows.
+
         Names are made harmless for spreadsheets: an apostrophe is put before text that looks like a formula.
         """
         return as_csv(self)
 
     def to_markdown(self) -> str:
-        """Return the report as a Markdown table for people; amounts are rounded."""
+        """Return the report as a Markdown table for people, with amounts in US dollars, rounded.
+
+        Rows of zeros, columns without a value, and groups in which nothing has a name are left out. If the
+        cost is not complete, notes below the table say what is missing.
+        """
         return as_markdown(self)
 
     def __str__(self) -> str:

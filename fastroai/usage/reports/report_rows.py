@@ -22,7 +22,10 @@ _SHARE_EXPONENT: Final = -12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageRow:
-    """The usage and the cost of some requests of a run. The counts are those of `Usage`."""
+    """The usage and the cost of some requests of a run: one row of a `UsageReport`.
+
+    The counts and amounts are those of `Usage`. `share` is the part of the cost of the whole report.
+    """
 
     name: str
     """Name of the step, agent, model (`provider:model`), tool, variant, tenant, tag or outcome; `total` for
@@ -61,7 +64,11 @@ class UsageRow:
 
     @classmethod
     def of(cls, name: str, usage: Usage, total: Usage) -> UsageRow:
-        """Return the row for a sum of requests, with its share of the cost of `total`."""
+        """Return the row with this name for a sum of requests, `usage`.
+
+        Its `share` is the part of `total.cost_usd` that `usage.cost_usd` is, from 0 to 1; `None` if the total
+        cost is zero.
+        """
         share = float(Fraction(usage.cost_usd) / Fraction(total.cost_usd)) if total.cost_usd else None
         sums = {sum_of: getattr(usage, sum_of) for sum_of in cls.__slots__ if sum_of not in ("name", "share")}
         return cls(name=name, share=share, **sums)

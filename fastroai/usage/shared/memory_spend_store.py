@@ -36,9 +36,10 @@ def default_spend_store() -> MemorySpendStore:
 
 
 class MemorySpendStore(RuledSpendStore):
-    """A `SpendStore` for the runs of one process, in any of its threads and event loops.
+    """A store that keeps the counts of spend limits in memory, for the runs of one process.
 
-    Its counts are lost when the process ends. A forked process counts separately.
+    It is a `SpendStore`, and the default of `SpendLimit`. It may be used from any thread and event loop. Its
+    counts are lost when the process ends. A forked process counts separately, from the counts so far.
     """
 
     def __init__(
@@ -47,7 +48,11 @@ class MemorySpendStore(RuledSpendStore):
         clock: Callable[[], datetime] = utc_now,
         steady_clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`clock` gives the time, with its zone, for windows; `steady_clock` gives seconds, for leases."""
+        """`clock` gives the time, with its zone, for windows; `steady_clock` gives seconds, for leases.
+
+        Raises:
+            ConfigurationError: a clock cannot be called.
+        """
         if not callable(clock):
             raise ConfigurationError("clock", clock, "a function that returns a datetime with a time zone")
         if not callable(steady_clock):
@@ -59,12 +64,19 @@ class MemorySpendStore(RuledSpendStore):
         self._swept_at: float | None = None
 
     def clear(self) -> None:
-        """Forget all spending, reservations and limits set by hand, for example between two tests."""
+        """Forget all accounts: spending, reservations and limits set by hand, for example between two tests.
+
+        When a request that is in flight ends, its cost is then not counted.
+        """
         with _gate, self._lock:
             self._accounts.clear()
 
     async def accounts(self, after: str | None = None) -> SpendPage:
-        """See `SpendStore`. All of them are on one page."""
+        """Return the accounts that the store knows, each with its key and kind of window. Change nothing.
+
+        All of them are on one page, whose `after` is `None`; the argument `after` is ignored. An account is
+        known from its first reservation until its windows are no longer kept.
+        """
         with _gate, self._lock:
             now, steady = self._times()
             known = [account for account, row in self._accounts.items() if not row.is_over(now, steady)]

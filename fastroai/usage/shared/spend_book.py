@@ -24,15 +24,16 @@ _LIMIT: Final = "a positive amount of US dollars, below a billion; or None for t
 
 
 class SpendBook:
-    """The spent and remaining amounts of all `SpendLimit`s that count in one store.
+    """The spent and remaining amounts of all `SpendLimit`s that count in one store, and changes by hand.
 
         book = SpendBook(SQLiteSpendStore("spend.db"))
         for status in await book.list():
             print(status.key, status.window, status.remaining_usd)
         await book.set_limit("tenant:acme", 50, by="Mia", reason="a large order")
 
-    A store knows a key from its first request, or from `set_limit`, until `SpendLimit(keep=...)` after the
-    end of its last window.
+    A key is the name under which a limit counts; a window is one hour, day or month, or all time. A store
+    knows a key from its first request, or from `set_limit`, until `SpendLimit(keep=...)` (90 days by default)
+    after the end of its last window.
     """
 
     def __init__(self, store: SpendStore | None = None) -> None:
@@ -48,12 +49,14 @@ class SpendBook:
     ) -> tuple[SpendStatus, ...]:
         """Return the open windows of all keys, one for each key and kind of window, sorted by key.
 
-        Each has its changes by hand.
+        Each is a `SpendStatus` with its limit, its spent and remaining amounts and, in `adjustments`, its
+        changes by hand. The result is empty if the store knows no such key. Nothing is changed.
 
         Args:
-            key: Only this key.
-            window: Only windows of this kind.
-            closed: Also windows that are over, newest first for each key.
+            key: Return only windows of this key.
+            window: Return only windows of this kind.
+            closed: Return also windows that are over. For each key and kind of window, the open window comes
+                first, then these, newest first.
 
         Raises:
             ConfigurationError: there is no such kind of window.
@@ -72,15 +75,17 @@ class SpendBook:
     ) -> SpendStatus:
         """Raise or lower the limit of the open window of a key, for all processes from their next request on.
 
-        The next window has the amount in code again. The spent and reserved amounts stay. While a request
-        does not fit beside them, it is not admitted, unless its run has reserved its quote before.
+        The next window has the amount in code again, that of the `SpendLimit`. The spent and reserved amounts
+        stay. While a request does not fit beside them, it is not admitted, unless its run has reserved its
+        quote before. A key that the store does not know yet is added, so a limit can be set before the first
+        request.
 
         Args:
             key: The key that the limit counts by, as `list` shows it.
             usd: The new limit in US dollars; `None` for the amount in code.
             window: The kind of window that the limit has.
-            by: The person who changes it; stored with the change.
-            reason: The reason; stored with the change.
+            by: The person who changes it, not empty; stored with the change.
+            reason: The reason, not empty; stored with the change.
 
         Returns:
             The open window, with the adjustment as the last of its `adjustments`.
@@ -100,17 +105,32 @@ class SpendBook:
     async def reset(self, key: str, *, window: Window = "day", by: str, reason: str) -> SpendStatus:
         """Set the spending of the open window of a key to zero. Requests in flight stay reserved.
 
-        The other arguments, the result and the errors are those of `set_limit`. Here, a key that the store
-        does not know is a `ConfigurationError`, too.
+        The limit stays as it is. The cost of a request in flight counts when the request ends.
+
+        Args:
+            key: The key that the limit counts by, as `list` shows it.
+            window: The kind of window that the limit has.
+            by: The person who resets it, not empty; stored with the change.
+            reason: The reason, not empty; stored with the change.
+
+        Returns:
+            The open window, with the adjustment as the last of its `adjustments`.
+
+        Raises:
+            ConfigurationError: the store does not know the key with this window, or an argument is invalid.
+            SpendStoreUnavailable: the store cannot be reached; the spending may have been reset.
         """
         change = SpendChange(id=_new_id(), changes="spent", by=by, reason=reason)
         return await self._adjust(SpendAccount(key=key, window=window), change)
 
     async def check_known(self, key: str, *, window: Window = "day") -> None:
-        """Check that something was spent or set under a key before.
+        """Check that the store knows a key: that something was spent or set under it before.
+
+        It returns nothing if the store knows the key with this kind of window, and raises otherwise.
 
         Raises:
-            ConfigurationError: the store does not know the key with this window. It names the likely one.
+            ConfigurationError: the store does not know the key with this window, or there is no such kind of
+                window. The message names the likely key or window, if there is one.
             SpendStoreUnavailable: the store cannot be reached.
         """
         known_window(window)

@@ -59,12 +59,18 @@ OnLimit: TypeAlias = Literal["fail", "wait"]
 @by_name()
 @dataclass(frozen=True, slots=True, init=False)
 class SpendLimit:
-    """A ceiling that runs, threads and processes share if they use the same store, key and window.
+    """A limit on spending in US dollars that runs, threads and processes share.
+
+    They share it if their limits have the same store, key and window. Use it like a `Budget`: in the config
+    of an agent or pipeline, as `budget=` of a run, or in a `budget_scope`.
 
         SpendLimit(usd=20)                                         # this process, all together, a day
         SpendLimit(usd=5, key="tenant", store=RedisSpendStore("redis://localhost"))  # for each tenant
         SpendLimit(usd=5, key=lambda deps: deps.team, store=RedisSpendStore("redis://localhost"))
         SpendLimit(usd=5, tag="experiment")                        # only what runs with this tag spend
+
+    Each request reserves the most that it can cost before it is sent. A request that does not fit in the
+    window is not sent: the run fails with `SpendLimitExceeded`, or waits with `on_limit="wait"`.
 
     Windows are those of the calendar, in UTC, by the clock of the store: an hour starts at minute 0, a day at
     midnight, a month on its first day. A request is charged to the window in which it was reserved, even if
@@ -172,13 +178,17 @@ class SpendLimit:
         return None if callable(self.usd) else usd_to_microcents(self.usd)
 
     async def amount_for(self, key: str, tenant: str | None = None) -> Decimal:
-        """Return the limit of the account with this key, in US dollars.
+        """Return the amount of this limit for a key and a tenant, in US dollars.
 
-        If `usd` is a function, sync or async, it gets the key and the tenant, and what it returns for them
-        holds for a second. Calls that come before it has returned for the first time each call it.
+        If `usd` is an amount, return that. If it is a function, sync or async, it is called with the key and
+        the tenant, and the amount that it returns for them holds for a second. Calls that come before it has
+        returned for the first time each call it. While it is asked again, other calls get the amount before.
+
+        A limit that was set by hand with a `SpendBook` is not considered; `status` shows it.
 
         Raises:
-            ConfigurationError: the function `usd` failed, or did not return a positive amount.
+            ConfigurationError: the function `usd` failed, or did not return a positive amount below a billion
+                dollars.
         """
         if not callable(self.usd):
             return self.usd
@@ -204,9 +214,11 @@ class SpendLimit:
         return amount
 
     def last_amount_for(self, key: str, tenant: str | None = None) -> Decimal | None:
-        """Return what `usd`, if it is a function, returned last for a key and a tenant, without a new call.
+        """Return the amount of this limit for a key and a tenant, in US dollars, as far as it is known.
 
-        Return `None` if it was not called yet, or its last call failed. If `usd` is an amount, return that.
+        If `usd` is an amount, return that. If it is a function, return the amount that it returned last for
+        this key and tenant, however long ago, without a new call. Return `None` if it was not called for them
+        yet, or its last call failed.
         """
         if not callable(self.usd):
             return self.usd
@@ -214,11 +226,15 @@ class SpendLimit:
         return None if known is None else known[1]
 
     def account_for(self, deps: object, tenant: str | None = None) -> SpendAccount:
-        """Return the account in which a run with these `deps`, of this tenant, is counted if it has the tag.
+        """Return the account in which the spending of a run with these `deps` and this tenant counts.
+
+        The account has a key and the window of the limit. The key is that of the limit, or what its key
+        function returns for `deps`; with `key="tenant"`, it is `tenant:NAME`. With a `tag`, it is `tag:NAME`
+        or, if the limit has a `key` too, `tag:NAME/KEY`; then only spending with this tag counts.
 
         Raises:
-            ConfigurationError: the key function failed, or returned no key; or the key is `"tenant"` and the
-                run has none.
+            ConfigurationError: the key function failed, or returned no key (printable text of 1 to 200
+                characters); or the key is `"tenant"` and `tenant` is `None`.
         """
         key = self._key_for(deps, tenant)
         if self.tag is not None:
@@ -242,7 +258,10 @@ class SpendLimit:
         return key
 
     async def status(self, deps: object = None, *, tenant: str | None = None) -> SpendStatus:
-        """Return the spent and remaining amounts of the current window.
+        """Return the limit, the spent and the remaining amounts of the current window, as the store has them.
+
+        Nothing is reserved or changed. If a `SpendBook` has set the limit of this window, `limit_usd` is that
+        amount. The changes by hand (`adjustments`) are not included; `SpendBook.list` shows them.
 
         Args:
             deps: The argument for the key function, if the limit has one.

@@ -19,7 +19,10 @@ Window = Literal["hour", "day", "month", "total"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpendAccount:
-    """The place where spending is counted: one key, one kind of window."""
+    """The account where a store counts spending: one key and one kind of window.
+
+    All `SpendLimit`s with this key and window count in it if they use the same store.
+    """
 
     key: str
     window: Window
@@ -27,7 +30,10 @@ class SpendAccount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpendClaim:
-    """A claim for one request: the amount to reserve, the limit and the lease."""
+    """A claim for one request or run: the amount that a `SpendStore` is to reserve, the limit and the lease.
+
+    The same claim, with the same id, is passed to `reserve`, `mark_sent`, `renew` and `settle`.
+    """
 
     id: str
     """The id of the claim. It is unique, and not used again once the claim is settled."""
@@ -52,7 +58,7 @@ class SpendClaim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpendBalance:
-    """The amounts of an account, by the store's own clock."""
+    """The spent and the reserved amount of an account in its current window, by the store's own clock."""
 
     spent_usd: Decimal
     """The cost of settled requests, and the bounds of requests that were sent and never settled."""
@@ -70,7 +76,7 @@ class SpendBalance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpendVerdict:
-    """The answer of a store to a claim."""
+    """The answer of `SpendStore.reserve` to a claim: whether it is granted, and the amounts of the account."""
 
     granted: bool
     """Whether the amount is reserved now. If not, the claim waits in line."""
@@ -84,7 +90,10 @@ class SpendVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpendChange:
-    """A change that a person makes to the open window of an account."""
+    """A change that a person makes to the open window of an account: to its limit, or its spending to zero.
+
+    It is the argument of `SpendStore.adjust`. `SpendBook` makes such changes.
+    """
 
     id: str
     """The id of the change. It is unique: a change that is sent twice is made once."""
@@ -122,7 +131,8 @@ class SpendStatus:
     key: str
     window: Window
     limit_usd: Decimal
-    """The limit that applies: the one set by hand for this window, or that of the `SpendLimit`."""
+    """The limit that applies: the one set by hand for this window, or that of the `SpendLimit`. `SpendBook`
+    shows that of the latest request, if limits of different amounts count here."""
     spent_usd: Decimal
     """Known cost, and the bounds of requests whose process ended before they did."""
     reserved_usd: Decimal
@@ -139,7 +149,7 @@ class SpendStatus:
 
     @property
     def remaining_usd(self) -> Decimal:
-        """US dollars that are neither spent nor reserved; 0 if the limit is exceeded."""
+        """US dollars of the limit that are neither spent nor reserved; 0 if the limit is exceeded."""
         committed = spend_units(self.spent_usd, "cost") + spend_units(self.reserved_usd, "cost")
         return spend_usd(max(0, spend_units(self.limit_usd, "limit") - committed))
 
@@ -191,10 +201,12 @@ class SpendStore(Protocol):
     async def reserve(self, claim: SpendClaim) -> SpendVerdict:
         """Reserve the amount, if it fits into the limit and no other claim is in line before.
 
-        It fits if spent + reserved + amount is at most the limit. Asking again, with the same id, renews the
-        lease. A claim in line keeps its place, whatever it asks for. A reserved claim stays reserved if it
-        asks for as much or less. If it asks for more, it is a new claim: the amount it had reserved is free,
-        and it goes to the end of the line. A claim that was sent is not changed.
+        It fits if spent + reserved + amount is at most the limit. The call does not wait: if the claim is not
+        granted, it is put in line, and `granted` of the verdict is `False`. Ask again later with the same id.
+
+        Asking again renews the lease. A claim in line keeps its place, whatever it asks for. A reserved claim
+        stays reserved if it asks for as much or less. If it asks for more, it is a new claim: the amount it
+        had reserved is free, and it goes to the end of the line. A claim that was sent is not changed.
 
         A new claim, or one in line, that is `within` another claim is granted at once if that one has enough
         left, in a window that counts. The amount is then taken from that claim, in the window of that claim.
@@ -205,12 +217,15 @@ class SpendStore(Protocol):
     async def mark_sent(self, claim: SpendClaim) -> bool:
         """Note that a request is about to be sent, and renew the lease of its claim.
 
-        On `False`, do not send it: its claim waits in line, or is not reserved any more.
+        Return `True` if its claim is reserved, or was marked before. On `False`, do not send the request: its
+        claim waits in line, or is not reserved any more; nothing was changed.
+
+        If the lease of a marked claim ends before `settle`, its full amount counts as spent.
         """
         ...
 
     async def settle(self, claim: SpendClaim, cost_usd: Decimal) -> SpendBalance:
-        """End a claim: free its amount, and spend `cost_usd`.
+        """End a claim: free its amount, count `cost_usd` as spent, and return the balance of the account.
 
         A cost of 0 releases a claim that was reserved, and takes a claim that still waits out of the line.
         The cost is charged to the window that the claim was reserved in. If the claim was counted as spent
@@ -226,31 +241,47 @@ class SpendStore(Protocol):
         ...
 
     async def renew(self, claims: Collection[SpendClaim]) -> None:
-        """Extend the leases of claims that are reserved, sent or in line."""
+        """Extend the leases of claims that are reserved, sent or in line, by `claim.lease` seconds from now.
+
+        Claims that are not known, or whose leases have ended, are left as they are.
+        """
         ...
 
     async def end_leases(self, account: SpendAccount, holders: Collection[str]) -> None:
-        """End the leases of processes that are dead, as if their time were over."""
+        """End the leases of the claims on an account that dead processes hold, as if their time were over.
+
+        `holders` has the ids of these processes: `SpendClaim.holder`. Claims that were in line or reserved
+        are dropped. The full amounts of claims that were sent count as spent, until `settle` corrects them.
+        """
         ...
 
     async def balance(self, account: SpendAccount) -> SpendBalance:
-        """Return the spent and the reserved amount of the current window of the account."""
+        """Return the spent and the reserved amount of the current window of the account.
+
+        Both are zero if the account is not known.
+        """
         ...
 
     async def adjust(self, account: SpendAccount, change: SpendChange) -> SpendAdjustment | None:
         """Change the limit or the spending of the current window, and keep the change with the window.
 
-        Reserved amounts stay reserved. Returns `None`, and changes nothing, if the account is not known.
+        Reserved amounts stay reserved. Return the change as it is on record, with the amount before and
+        after; if the same change (by its id) was made before, return that one. Return `None`, and change
+        nothing, if the account is not known.
         """
         ...
 
     async def windows(self, account: SpendAccount, *, closed: bool = True) -> tuple[SpendStatus, ...]:
-        """Return the open window of an account, and with `closed` those that are over, newest first.
+        """Return the open window of an account, then with `closed` those that are over, newest first.
 
-        Empty if the account is not known. Changes nothing.
+        Each has its amounts and its changes by hand. The result is empty if the account is not known. Nothing
+        is changed.
         """
         ...
 
     async def accounts(self, after: str | None = None) -> SpendPage:
-        """Return the known accounts, a page at a time. Changes nothing."""
+        """Return the known accounts, a page at a time. Nothing is changed.
+
+        `after` is that of the page before; `None` asks for the first page.
+        """
         ...
