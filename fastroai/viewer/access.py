@@ -36,7 +36,11 @@ class Visitor:
             user = await user_of(request)
             return user and Visitor(name=user.name, tenants={user.tenant}, actions={"answer"})
 
-    It is what `authorize` of `viewer` returns.
+    The function `authorize` of `viewer` returns it. By default, a visitor sees all runs and may do all of
+    the actions.
+
+    Raises:
+        ConfigurationError: `actions` has something that is not an action, or `tenants` is a text.
     """
 
     name: str = ""
@@ -54,7 +58,10 @@ class Visitor:
             raise ConfigurationError("tenants", self.tenants, "a set of names, as in {'acme'}, or None")
 
     def sees(self, tenant: str | None) -> bool:
-        """Return whether they may see the runs of a tenant; `None` for runs without one."""
+        """Return whether the visitor may see the runs of a tenant; `None` stands for runs without a tenant.
+
+        A visitor whose `tenants` are `None` sees all runs. Other visitors do not see runs without a tenant.
+        """
         return self.tenants is None or (tenant is not None and tenant in self.tenants)
 
 

@@ -63,16 +63,18 @@ def viewer(
     hosts: Collection[str] = LOOPBACK,
     runs: Iterable[FrontDoor[Any, Any, Any]] = (),
 ) -> Starlette:
-    """Return the viewer as an ASGI app, for an app of your own.
+    """Return an ASGI app with web pages that show the runs of a store, to mount in an app of your own.
 
         app.mount("/runs", viewer("runs.db", authorize=authorize))
 
-    It works under any path, needs no lifespan, and opens the store with the first request.
+    In its pages, people see runs, spending and open questions. They can also answer, pause, cancel, resume
+    and fork, as far as their `Visitor` allows. It works under any path, needs no lifespan, and opens the
+    store with the first request.
 
     Args:
-        store: The runs: a store, or the path or URL of one.
+        store: The store that has the runs, or its path or URL.
         spend: The store of the spend limits, or its path or URL; without it, no limits are shown.
-        codec: The codec of the runs, if they have one.
+        codec: The codec that encrypts values of the runs, if they have one.
         authorize: A function that returns the `Visitor` who makes a request, or `None` to refuse it. It may
             be async. It is called for each request, and every few seconds while a page is open that updates
             itself.
@@ -80,8 +82,9 @@ def viewer(
             everything. Open the viewer once with `?token=...` in the address; a cookie lets the browser in
             from then on.
         name: The name that is stored with answers, if you use `token`.
-        hosts: The names by which browsers may call this server, if you use `token`.
-        runs: Pipelines, graphs and flows of the runs. With them, runs can be resumed and forked.
+        hosts: The names by which browsers may call this server, if you use `token`; by default, those of the
+            machine itself (`localhost`). A request to another name is refused.
+        runs: Pipelines, graphs and flows of the runs. This process can resume and fork runs of these only.
 
     Raises:
         ConfigurationError: neither `authorize` nor `token` is given, or both are; or another argument is

@@ -66,11 +66,17 @@ class Caller(Generic[DepsT]):
             raise ConfigurationError("budget", limits.spend_limits[0], expected)
 
     def stored_id(self, run_id: str) -> str:
-        """Return the id that a run of the caller has in the store."""
+        """Return the id that run `run_id` of the caller has in the store.
+
+        It is `TENANT.RUN_ID`, such as `acme.a1`, or `run_id` itself for a caller without a tenant.
+        """
         return run_id if self.tenant is None else f"{self.tenant}.{run_id}"
 
     def shown_id(self, stored_id: str) -> str:
-        """Return the id by which the caller knows a run."""
+        """Return the id by which the caller knows a run: its id in the store, without the caller's tenant.
+
+        `acme.a1` is shown to tenant `acme` as `a1`. A caller without a tenant sees ids as they are stored.
+        """
         return stored_id if self.tenant is None else stored_id.removeprefix(f"{self.tenant}.")
 
 

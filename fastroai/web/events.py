@@ -40,13 +40,15 @@ Show: TypeAlias = Callable[[Fact], Mapping[str, JsonValue] | None]
 
 
 def shown_to_clients(fact: Fact) -> Mapping[str, JsonValue] | None:
-    """Show what happens to the run and its steps, with inputs and outputs.
+    """Return a fact of a run as clients may see it, as JSON data, or `None` for one that they may not see.
 
-    Questions and answers are shown, with the reviewer and the rationale. Requests, messages, tool calls,
-    budgets, ids of the store and the definition of the pipeline are not shown, and neither are the texts of
-    exceptions, nor why a step was skipped or cancelled, why it waits, or why an edge was taken: they are for
-    the people who run the service. In a workflow, the `violations` of a result that was not accepted are
-    shown.
+    It is the default of `show` in `runs_router` and `runs_routes`. What happens to the run and its steps is
+    shown, with inputs and outputs. Questions and answers are shown, with the reviewer and the rationale.
+
+    Requests, messages, tool calls, budgets, ids of the store and the definition of the pipeline are not
+    shown, and neither are the texts of exceptions, nor why a step was skipped or cancelled, why it waits, or
+    why an edge was taken: they are for the people who run the service. In a workflow, the `violations` of a
+    result that was not accepted are shown.
     """
     if not isinstance(fact, RunFact | StepFact):
         return None

@@ -51,11 +51,16 @@ def runs_router(
     show: Show = shown_to_clients,
     max_bytes: int = MOST_BYTES,
 ) -> APIRouter:
-    """Return routes that start, list, read, follow, answer, pause, cancel and resume runs.
+    """Return routes for FastAPI that start, list, read, follow, answer, pause, cancel and resume runs.
 
         app.include_router(runs_router(pipeline, caller=signed_in_caller), prefix="/letters")
 
-    The lifespan of the router serves the runs. FastAPI joins it with the lifespan of the application.
+    The runs are executed in this process, unless a `RunsHost` with workers is given. The lifespan of the
+    router serves them: meanwhile, it also resumes runs whose processes died, and wakes paused ones. FastAPI
+    joins it with the lifespan of the application.
+
+    `POST /runs` starts a run, and `GET /runs/{run_id}` reads it; the routes are in the OpenAPI schema. Errors
+    are answered as problem details (RFC 9457).
 
     Args:
         runs: The pipeline, graph, router, flow or bound workflow, whose config has a store; or a `RunsHost`
@@ -63,7 +68,7 @@ def runs_router(
         caller: A dependency of FastAPI that returns a `Caller`: who asks, and what they may do. Without one,
             everybody may do everything, so pass `dependencies` to `include_router`.
         show: Function that returns a fact as clients see it in the events, or `None` to hide it.
-        max_bytes: Most bytes of a body.
+        max_bytes: Most bytes of the body of a request, by default 1,000,000; a larger one is refused (413).
 
     Raises:
         ConfigurationError: there is no store that keeps the runs.

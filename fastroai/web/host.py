@@ -39,9 +39,12 @@ logger: Final = logging.getLogger("fastroai.web")
 class RunsHost(Generic[DepsT]):
     """Executes the runs of a pipeline, graph, router, flow or bound workflow in this process.
 
-    A run is a task of the service, not of the request that started it: it continues when the client leaves.
-    While `lifespan` is open, the host also resumes runs whose processes died or let go of them, and wakes
-    paused runs, as `Service` does. At the end it hands over what is running.
+    Pass it to `runs_router`, `runs_routes` or `RunOperations`. A run is a task of the service, not of the
+    request that started it: it continues when the client leaves. While `lifespan` is open, the host also
+    resumes runs whose processes died or let go of them, and wakes paused runs that can go on, as `Service`
+    does. At the end, running steps may finish, and the runs are left to other processes as `interrupted`.
+
+    With `workers`, the host only puts runs on record, and the workers of that application execute them.
     """
 
     def __init__(
@@ -110,18 +113,28 @@ class RunsHost(Generic[DepsT]):
 
     @property
     def is_open(self) -> bool:
-        """Whether the lifespan has begun and not ended."""
+        """Whether the `lifespan` of this host has begun and not ended, so that it can execute runs."""
         return self._texts is not None
 
     @property
     def is_ending(self) -> bool:
-        """Whether uvicorn was told to end. It ends the lifespan later, when all responses are complete."""
+        """Whether uvicorn was told to end, so that long responses should end. Other servers: always `False`.
+
+        Uvicorn ends the lifespan later, when all responses are complete.
+        """
         server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
         return getattr(server, "should_exit", False) is True
 
     @asynccontextmanager
     async def lifespan(self, app: object = None) -> AsyncGenerator[None]:
-        """Serve the runs until the block ends; then hand over those that are running."""
+        """Serve the runs until the block ends: an async context manager, for the lifespan of an application.
+
+            app = Starlette(routes=runs_routes(host), lifespan=host.lifespan)
+
+        In the block, `start` and `resume` work, and runs that no process has are resumed. At its end, running
+        steps have `graceful_timeout` seconds to finish; then they are cut off. Runs that have not ended are
+        `interrupted`, so that another process resumes them. `app` is not used.
+        """
         loop = asyncio.get_running_loop()
         self._texts = texts = PartialTextWriter(self.store, self.door.config.codec)
         writing = asyncio.create_task(texts.write())
@@ -151,15 +164,22 @@ class RunsHost(Generic[DepsT]):
     # --- runs ---
 
     async def start(self, run_id: str, inputs: Mapping[str, object], caller: Caller[DepsT]) -> None:
-        """Begin a run, and return when it is on record.
+        """Begin a run, and return nothing when the run is on record. It continues in a task of the host.
+
+        `run_id` is the id in the store. Tags, tenant, budget and, if it has some, the `deps` are those of
+        `caller`; otherwise, `deps_for` of the host makes the `deps`. What the caller may do is not checked.
+        An error of the run after its beginning is logged, and on record. With `workers`, a worker executes
+        the run.
 
         Raises:
             RunExists: there is one with this id.
             ContractViolation: the inputs do not fit.
+            ValueNotStorable: an input cannot be stored.
             CostBudgetExceeded: with `reserve`, a budget or limit has too little left for the quote of the
                 run.
-            ConfigurationError: the lifespan is not open, and no workers carry the runs.
-            Problem: this process executes as many runs as it may.
+            ConfigurationError: the lifespan is not open, and no workers carry the runs; or there are workers,
+                and the caller has `deps`.
+            Problem: this process executes as many runs as it may (`max_concurrency`); status 503.
         """
         if self._workers is not None:
             return await self._start_elsewhere(self._workers, run_id, inputs, caller)
@@ -190,14 +210,17 @@ class RunsHost(Generic[DepsT]):
         )
 
     async def resume(self, run: RunSummary) -> None:
-        """Continue a run. Returns when the run has begun to continue, or when a worker can take it.
+        """Continue a run in a task of the host. Return when it has begun, or when a worker can take it.
+
+        `deps_for` of the host makes its `deps`. Nothing happens to a run that has finished.
 
         Raises:
             RunInProgress: a process has it.
+            RunDefinitionChanged: the pipeline or graph has changed in parts that the run has reached.
             CostBudgetExceeded: the host has `reserve="quote"`, and a budget or limit has too little left for
                 the rest of the quote.
             ConfigurationError: the lifespan is not open, and no workers carry the runs.
-            Problem: this process executes as many runs as it may.
+            Problem: this process executes as many runs as it may (`max_concurrency`); status 503.
         """
         if self._workers is not None:
             found = await read_header(self.store, run.run_id)
@@ -223,14 +246,22 @@ class RunsHost(Generic[DepsT]):
         )
 
     async def goes_on(self, run: RunSnapshot) -> bool:
-        """Return whether a run continues, here or elsewhere, or will as soon as a worker takes it."""
+        """Return whether a run is going on, in any process, or will as soon as a process takes it.
+
+        That is so for runs that are `queued`, `running` or `interrupted` and, with `workers`, for `paused`
+        runs that are due. It is `False` for other paused runs, and for runs that have ended or are set aside.
+        """
         if run.status in ("queued", "running", "interrupted"):
             return True
         is_paused = self._workers is not None and run.status == "paused"
         return is_paused and (await read_header(self.store, run.run_id)).is_due
 
     def cancel_soon(self, run_id: str) -> None:
-        """Cancel a run, in whatever process it is, without waiting for it."""
+        """Begin to cancel a run, in whatever process it is, and return at once.
+
+        `run_id` is the id in the store. Nothing happens if there is no such run, or it has ended. It starts a
+        task, so it needs a running event loop.
+        """
 
         async def cancel() -> None:
             with suppress(RunStatusConflict, RunNotFound):
@@ -241,9 +272,14 @@ class RunsHost(Generic[DepsT]):
         task.add_done_callback(self._running.discard)
 
     async def texts(self, run_id: str) -> Mapping[str, str]:
-        """Return the text that each step of a run is writing now, in whatever process.
+        """Return the text that each step of a run has written so far and is still writing, in any process.
 
-        The keys are the places of the steps: the id, or a path such as `write@1/inner/check`.
+        The keys are the places of the steps: the id, or a path such as `write@1/inner/check`. The result is
+        empty if no step is writing text. `run_id` is the id in the store. Of a run in another process, the
+        store is read, which has the text a fraction of a second later.
+
+        Raises:
+            StoreUnavailable: the store cannot be reached.
         """
         here = None if self._texts is None else self._texts.texts(run_id)
         return await read_partial_text(self.store, run_id, self.door.config.codec) if here is None else here

@@ -53,7 +53,11 @@ class RunOperations(Generic[DepsT]):
             _, state = await runs.start(Caller(tenant="ada"), {"text": text}, run_id=number)
             return state
 
-    They raise `Problem` for mistakes of the client, and errors of FastroAI, which `problem_of` converts.
+    Run ids are those that the caller knows: without the tenant. The methods raise `Problem` for mistakes of
+    the client: 403 if the caller may not do that, 404 if there is no such run of this pipeline that the
+    caller sees. They also raise errors of FastroAI, which `problem_of` converts.
+
+    `show` is a function that returns a fact as clients see it in `events`, or `None` to hide it.
     """
 
     def __init__(self, host: RunsHost[DepsT], *, show: Show = shown_to_clients) -> None:
@@ -69,9 +73,16 @@ class RunOperations(Generic[DepsT]):
     ) -> tuple[bool, RunState]:
         """Begin a run, or find the run with this id and the same inputs.
 
-        Returns whether it began now, and its state: as soon as it has ended or waits for something, or after
-        `wait` seconds (60 at most). Raises `Problem` if the run with this id has other inputs, the id has a
-        dot, the caller may not start runs, or this process is busy.
+        `run_id` is by default a new one. Return whether the run began now, and its state. By default, that is
+        the state right after the beginning; with `wait`, it is the state when the run has ended or waits for
+        something, or after `wait` seconds (60 at most).
+
+        Raises:
+            Problem: the run with this id has other inputs (409), the id has a dot or an input cannot be
+                stored (422), a spend limit is reached (429 or 402), the caller may not start runs (403), or
+                this process is busy (503).
+            ContractViolation: the inputs are not what the pipeline accepts.
+            CostBudgetExceeded: the host has `reserve="quote"`, and a budget has too little left.
         """
         self._allow(caller, "start")
         if run_id is not None and "." in run_id:  # else it could name the run of a tenant
@@ -95,12 +106,21 @@ class RunOperations(Generic[DepsT]):
         """Return the state of a run: at once, or with `wait` as soon as the run has ended or paused.
 
         It returns after `wait` seconds in any case, or after 60 if `wait` is more.
+
+        Raises:
+            Problem: there is no such run that the caller sees (404), or the caller may not read (403).
         """
         self._allow(caller, "read")
         return await self._state(caller, await self._known(caller, run_id), wait)
 
     async def report(self, caller: Caller[DepsT], run_id: str) -> Report:
-        """Return what a run has cost so far, by step, agent, model and so on."""
+        """Return the cost of a run so far, by step, agent, model and so on, in exact US dollars.
+
+        The rows are those of a `UsageReport`.
+
+        Raises:
+            Problem: there is no such run that the caller sees (404), or the caller may not read (403).
+        """
         self._allow(caller, "read")
         trace = await self.host.history.trace(await self._known(caller, run_id))
         return Report.model_validate_json(trace.report().to_json())
@@ -108,7 +128,15 @@ class RunOperations(Generic[DepsT]):
     async def list(
         self, caller: Caller[DepsT], query: RunQuery, *, limit: int, after: str | None = None
     ) -> RunPage:
-        """Return a page of the caller's runs that match a query."""
+        """Return a page of the runs that match a query, which the method `query` makes for the caller.
+
+        The page has at most `limit` runs, and in `next` the value of `after` for the next page, which is
+        `None` on the last one.
+
+        Raises:
+            Problem: `limit` is not from 1 to 1,000, or `after` is not from a page in this order (422); or the
+                caller may not read (403).
+        """
         self._allow(caller, "read")
         try:
             page = await self.host.history.page(query, limit=limit, after=after)
@@ -119,7 +147,15 @@ class RunOperations(Generic[DepsT]):
     async def questions(
         self, caller: Caller[DepsT], query: RunQuery, *, limit: int, after: str | None = None
     ) -> QuestionPage:
-        """Return a page of the open questions of the caller's runs that match a query."""
+        """Return a page of the open questions of the runs that match a query, which `query` makes.
+
+        The page has at most `limit` questions, and in `next` the value of `after` for the next page, which is
+        `None` on the last one.
+
+        Raises:
+            Problem: `limit` is not from 1 to 1,000, or `after` is not from a page in this order (422); or the
+                caller may not read (403).
+        """
         self._allow(caller, "read")
         try:
             page = await self.host.inbox.page(query, limit=limit, after=after)
@@ -132,10 +168,18 @@ class RunOperations(Generic[DepsT]):
     async def events(
         self, caller: Caller[DepsT], run_id: str, *, after: int = 0, cancel_on_disconnect: bool = False
     ) -> RunEvents | None:
-        """Return the events of a run after a position in its log; `None` if it has ended without others.
+        """Return the events of a run after a position in its log, to be streamed to a client.
+
+        The method `response` of the result returns them as server-sent events. With `after=0`, they begin at
+        the start of the run; with the id of an event, after that. Return `None` if the run has ended and has
+        no later events.
 
         With `cancel_on_disconnect`, the run is cancelled when the client leaves before the run has ended;
-        the caller needs the right to `cancel`. Raises `Problem` if the run has no such position.
+        the caller needs the right to `cancel`.
+
+        Raises:
+            Problem: the run has no such position (400), there is no such run that the caller sees (404), or
+                the caller may not do that (403).
         """
         self._allow(caller, "read")
         if cancel_on_disconnect:
@@ -157,11 +201,18 @@ class RunOperations(Generic[DepsT]):
         )
 
     async def answer(self, caller: Caller[DepsT], run_id: str, given: GivenAnswer) -> RunState:
-        """Put an answer on record. If the run waits for no other one, this process continues it.
+        """Put an answer to a question of a run on record, and return the state of the run.
 
-        If this process is busy, any process that wakes paused runs continues it a few seconds later. It is
-        safe to repeat an answer with the same reviewer. Raises `Problem` if the question was answered
-        otherwise, or takes no answer any more.
+        If the run waits for no other answer, this process continues it, unless a person has paused it. If
+        this process is busy, any process that wakes paused runs continues it a few seconds later. The
+        reviewer on record is `caller.name`, or the one in `given` if the caller has no name. It is safe to
+        repeat an answer with the same reviewer.
+
+        Raises:
+            Problem: the question was answered otherwise, or takes no answer any more (409); the run has not
+                asked it, or there is no such run that the caller sees (404); or the caller may not answer
+                (403).
+            AnswerRejected: the answer does not fit the question; nothing is on record.
         """
         self._allow(caller, "answer")
         stored = await self._known(caller, run_id)
@@ -184,19 +235,40 @@ class RunOperations(Generic[DepsT]):
         return await self._state(caller, stored)
 
     async def pause(self, caller: Caller[DepsT], run_id: str) -> None:
-        """Let the steps that are running finish, and halt."""
+        """Ask a run, in whatever process it is, to let its running steps finish and then halt.
+
+        Return without waiting for that. `resume` continues it.
+
+        Raises:
+            RunStatusConflict: no process is running it.
+            Problem: there is no such run that the caller sees (404), or the caller may not pause runs (403).
+        """
         self._allow(caller, "pause")
         await self.host.door.pause(await self._known(caller, run_id), store=self.host.store)
 
     async def cancel(self, caller: Caller[DepsT], run_id: str) -> None:
-        """Stop a run at once. Results that were paid for stay stored."""
+        """Stop a run at once, in whatever process it is. Results that were paid for stay stored.
+
+        A run that is paused or has failed is cancelled, too. `resume` can continue it.
+
+        Raises:
+            RunStatusConflict: the run has finished, or was cancelled before.
+            Problem: there is no such run that the caller sees (404), or the caller may not cancel runs (403).
+        """
         self._allow(caller, "cancel")
         await self.host.door.cancel(await self._known(caller, run_id), store=self.host.store)
 
     async def resume(self, caller: Caller[DepsT], run_id: str) -> RunState:
         """Continue a run that is paused, has failed, was interrupted, or was cancelled.
 
-        Raises `RunStatusConflict` if it has finished, and `RunInProgress` if a process is running it.
+        Return its state when it has begun to continue, or when a worker can take it.
+
+        Raises:
+            RunStatusConflict: the run has finished.
+            RunInProgress: a process is running it.
+            RunDefinitionChanged: the pipeline or graph has changed in parts that the run has reached.
+            Problem: there is no such run that the caller sees (404), the caller may not resume runs (403), a
+                spend limit is reached (429 or 402), or this process is busy (503).
         """
         self._allow(caller, "resume")
         stored = await self._known(caller, run_id)
@@ -210,7 +282,14 @@ class RunOperations(Generic[DepsT]):
         return await self._state(caller, stored)
 
     async def check_ready(self) -> None:
-        """Check that this process can execute runs. Raises `Problem` or `RunStoreUnavailable`."""
+        """Check that this process can execute runs: that the lifespan is open and the store answers.
+
+        It returns nothing if that is so.
+
+        Raises:
+            Problem: the service is starting or stopping (503).
+            RunStoreUnavailable: the store could not be read.
+        """
         if not self.host.is_open:
             raise Problem(503, "not-ready", "Not ready", "the service is starting or stopping")
         await self.host.history.page(limit=1)
@@ -218,8 +297,10 @@ class RunOperations(Generic[DepsT]):
     def query(self, caller: Caller[DepsT], **wanted: Any) -> RunQuery:
         """Return a query for the runs of this pipeline that the caller sees, for `list` and `questions`.
 
-        `wanted` are other fields of `RunQuery`, such as `status` and `tag`. Raises `Problem` if a value does
-        not fit.
+        `wanted` are other fields of `RunQuery`, such as `status` and `tag`. Nothing is read from the store.
+
+        Raises:
+            Problem: a value does not fit its field (422).
         """
         try:
             return RunQuery(pipeline=self.host.door.name, tenant=caller.tenant, **wanted)

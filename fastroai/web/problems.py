@@ -44,7 +44,11 @@ logger: Final = logging.getLogger("fastroai.web")
 
 
 class Problem(Exception):
-    """A refused request, as problem details (RFC 9457)."""
+    """A refused request: an exception that is answered as problem details (RFC 9457).
+
+    The routes of `runs_router` and `runs_routes` answer with its `response`. In your own endpoints, return
+    that from an exception handler.
+    """
 
     def __init__(
         self,
@@ -75,7 +79,11 @@ class Problem(Exception):
             self.headers["Retry-After"] = str(retry_after)
 
     def response(self, request: Request) -> JSONResponse:
-        """Return the problem as a response."""
+        """Return the problem as a JSON response, of the media type `application/problem+json`.
+
+        The body has `type`, `title`, `status`, `detail`, `instance` (the path of the request), `code`, and
+        the members of `more`. The response has the status and the headers of the problem.
+        """
         told = {
             "type": f"urn:fastroai:problem:{self.code}",
             "title": self.title,
@@ -89,9 +97,12 @@ class Problem(Exception):
 
 
 def problem_of(error: Exception) -> Problem | None:
-    """Return what to tell a client about an error, such as `RunNotFound`, or a store that is away.
+    """Return the problem to answer a client with for an error that the client or a later attempt can mend.
 
-    `None` for any other error, such as a mistake in the application.
+    `RunNotFound` is a 404, inputs that do not fit are a 422, a run in the wrong state is a 409, a budget that
+    is too small is a 402, a spend limit that opens again is a 429, and a store that cannot be reached is a
+    503. A `Problem` is returned as it is. Return `None` for any other error, such as a mistake in the
+    application.
     """
     match error:
         case Problem():

@@ -78,10 +78,11 @@ def _add_fact(fact: type[Fact], definitions: dict[str, Any]) -> str:
 
 
 def api_schema() -> dict[str, Any]:
-    """Return the JSON Schema (draft 2020-12) of what services send and take, for clients in other languages.
+    """Return the JSON Schema (draft 2020-12) of the data that the routes of `runs_router` send and take.
 
-    `$defs` has `RunState`, `RunPage`, `QuestionPage`, `Report`, `GivenAnswer`, `PartialText`,
-    `ProblemDetails`, and `Fact`: one of the kinds of facts that this version knows. Fields that have their
-    defaults are left out of facts. What a service shows may be less: see `show` of `runs_router`.
+    It is for clients in other languages, and each call returns a new copy. `$defs` has `RunState`, `RunPage`,
+    `QuestionPage`, `Report`, `GivenAnswer`, `PartialText`, `ProblemDetails`, and `Fact`: one of the kinds of
+    facts that this version knows. Fields that have their defaults are left out of facts. What a service shows
+    may be less: see `show` of `runs_router`.
     """
     return deepcopy(_schema())

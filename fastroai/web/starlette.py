@@ -66,7 +66,9 @@ def runs_routes(
     show: Show = shown_to_clients,
     max_bytes: int = MOST_BYTES,
 ) -> list[Route]:
-    """Return the routes of `runs_router` for Starlette, without OpenAPI.
+    """Return routes for Starlette that start, list, read, follow, answer, pause, cancel and resume runs.
+
+    They are those of `runs_router`, without OpenAPI. Errors are answered as problem details (RFC 9457).
 
         runs = RunsHost(pipeline, store="runs.db")
         app = Starlette(routes=[Mount("/letters", routes=runs_routes(runs))], lifespan=runs.lifespan)
@@ -75,10 +77,10 @@ def runs_routes(
         runs: A `RunsHost`, whose lifespan the application opens.
         caller: Function of the request that returns a `Caller`. Without one, everybody may do everything.
         show: Function that returns a fact as clients see it in the events, or `None` to hide it.
-        max_bytes: Most bytes of the body of a request; a larger one is refused (413).
+        max_bytes: Most bytes of the body of a request, by default 1,000,000; a larger one is refused (413).
 
     Raises:
-        ConfigurationError: `runs` is no `RunsHost`, so nothing can open its lifespan; or it has no store.
+        ConfigurationError: `runs` is not a `RunsHost`, so no application can open its lifespan.
     """
     if not isinstance(runs, RunsHost):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError("runs", runs, "a RunsHost, whose lifespan the application opens")

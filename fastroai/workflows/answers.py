@@ -165,10 +165,11 @@ class LoopState(Answer):
 
 
 class ExecuteStep(_Next):
-    """Do the step, then report its result with the call that `next_call` names.
+    """The answer of a call to a workflow when a step is due: do the step, then report its result.
 
-    If that is `iteration_start`, call it first: it takes no result. With the status `ensure_failed` or
-    `schema_failed`, the last result was not accepted, for the reasons in `violations`. Do the step again.
+    `intent` says what to do, `inputs` are its data, and `next_call` names the call that is next. If that is
+    `iteration_start`, call it first: it takes no result. With the status `ensure_failed` or `schema_failed`,
+    the last result was not accepted, for the reasons in `violations`. Do the step again.
     """
 
     status: Literal["execute_step", "ensure_failed", "schema_failed"]
@@ -207,7 +208,11 @@ class ExecuteStep(_Next):
 
 
 class AwaitGate(_Next):
-    """A person decides. Resolve the gate with `gate_resolve` when they have; never decide for them."""
+    """The answer of a call to a workflow when a gate is due: a step at which a person decides.
+
+    When the person has decided to `approve`, `revise` or `kill`, resolve the gate with `gate_resolve`. Never
+    decide for them.
+    """
 
     status: Literal["await_gate"]
     function: str
@@ -227,7 +232,11 @@ class AwaitGate(_Next):
 
 
 class ExecuteFlow(_Next):
-    """A flow inside of a step continues: do as `child_step` says."""
+    """The answer of a call to a workflow when something is due in a flow that one of its steps runs.
+
+    Do as `child_step` says: it is the answer of the inner flow, with that flow's `flow_id`. The step around
+    it is done when the inner flow is.
+    """
 
     status: Literal["execute_flow"]
     child_flow: str
@@ -265,7 +274,11 @@ class StepRecord(Answer):
 
 
 class FlowEnded(Answer):
-    """The flow is over: it is complete, has failed, or was killed at a gate. Nothing is left to do."""
+    """The answer of a call to a workflow when the flow is over: complete, failed, or killed at a gate.
+
+    No step is due any more. A failed flow can go back to a checkpoint with `revert`. `trace` has a record for
+    each step of the last round, and `output` is `None` unless the flow is complete.
+    """
 
     status: EndStatus
     flow_id: str
@@ -348,9 +361,10 @@ class RoundRecord(Answer):
 
 
 class AuditAnswer(Answer):
-    """What has happened in a flow, readable at any time. Steps that `revert` has undone are left out.
+    """The answer of `audit`: what has happened in a flow so far, also before it has ended.
 
-    The cost and the tokens of the outermost flow include those of undone steps.
+    It has a record of each step, gate and loop of all rounds, the audits of inner flows, and the cost. Steps
+    that `revert` has undone are left out, but the cost and the tokens of the outermost flow include theirs.
     """
 
     status: FlowStatus

@@ -94,11 +94,19 @@ class WorkflowRuns:
             result = await do(answer.intent, answer.inputs)  # your code
             answer = await runs.step_done(answer.flow_id, answer.step_id, result)
 
+    No call executes a step or pays for a model: it returns what is due, and takes the results.
+
     Each call reads what is new in the log, decides, and appends all its facts in one write. The write is
     refused if another process has written since. So calls can come from any process.
 
     `flow_id` is the id of the run, or of a flow inside of it: `<run>/<step>`. `step_id` is the id of a step
-    in that flow, or its path from there: `review.draft`. Errors are answers, too: see `ErrorType`.
+    in that flow, or its path from there: `review.draft`.
+
+    Errors are not raised: a call that cannot be carried out returns an `ErrorAnswer` and changes nothing. Its
+    `error_type` says why: see `ErrorType`. Only with `store_unavailable`, the call may be on record.
+
+    A call first kills the flow at a gate whose time is over, and takes over a run whose process has died;
+    only `plan`, `due`, `audit` and `list_flows` do not.
     """
 
     def __init__(
@@ -142,7 +150,19 @@ class WorkflowRuns:
         tags: Collection[str] = (),
         tenant: str | None = None,
     ) -> NextAnswer:
-        """Begin a flow of a spec, by default its entry flow, and return the first step."""
+        """Put a new run of a flow on record, and return the first step that is due.
+
+        Return an `ErrorAnswer` if the spec or the inputs are not valid, the spec has no such flow, or the
+        store has a run of this id. Then nothing is on record.
+
+        Args:
+            spec: The text of the spec.
+            flow: The name of the flow; by default, the entry flow of the spec.
+            inputs: The inputs of the flow by name, as JSON data.
+            run_id: The id of the run, without a `/`; by default a new one. It is the `flow_id` of the answer.
+            tags: Names by which the run is found.
+            tenant: The name of the tenant for whom the run works.
+        """
         run_id = uuid.uuid4().hex if run_id is None else run_id
         try:
             return await self._plan(spec, flow, dict(inputs or {}), run_id, tags, tenant)
@@ -199,11 +219,17 @@ class WorkflowRuns:
         result: JsonValue,
         usage: ReportedUsage | Mapping[str, JsonValue] | None = None,
     ) -> NextAnswer:
-        """Check the result of a step that is due, and return what is due next.
+        """Check the result of a step that is due, put it on record, and return what is due next.
 
         If the result is not accepted and attempts are left, that is the same step, with `violations`; if none
-        is left, the flow goes on as the spec says for a failure, or fails. `usage` is what the step has used:
-        it counts against budgets.
+        is left, the flow goes on as the spec says for a failure, or fails. The answer is a `FlowEnded` if the
+        flow is over.
+
+        `result` is JSON data. `usage` is the model and the tokens that the step has used, if any: it is
+        priced, and counts against budgets. If a budget is exceeded, the step fails.
+
+        Return an `ErrorAnswer`, and change nothing, if the step is not due or is a gate, if its loop has not
+        begun or is not over, or if the result is not JSON.
         """
         async with self._opened(flow_id) as call:
             full = due_step(call, step_id)
@@ -237,11 +263,17 @@ class WorkflowRuns:
         *,
         seen: AwaitGate | None = None,
     ) -> NextAnswer:
-        """Resolve a gate. `outcome` is `approve`, `revise` or `kill`.
+        """Put the decision at a gate on record, and return what is due next, or how the flow has ended.
 
-        `resolved_by` says what has decided, `human`, `agent` or `system`; it is not a name. `seen` is the
-        gate as it was shown to the person who decides. If the gate asks in another round or about other
-        inputs by now, the answer is an error of the type `conflict`, and the gate still waits.
+        `outcome` is `approve`, `revise` (go back to an earlier step, in a new round) or `kill` (end the flow,
+        after its cleanup if the gate has one). `rationale` is the reason, of at most 10,000 characters.
+        `resolved_by` says what has decided, `human`, `agent` or `system`; it is not a name.
+
+        `seen` is the gate as it was shown to the person who decides. If the gate asks in another round or
+        about other inputs by now, the answer is an error of the type `conflict`, and the gate still waits.
+
+        Return an `ErrorAnswer`, and change nothing, if the step is not a gate or is not due, or if the gate
+        cannot revise, or not any more.
         """
         async with self._opened(flow_id) as call:
             full = known_step(call, step_id)
@@ -283,7 +315,11 @@ class WorkflowRuns:
 
     @answered
     async def skip_step(self, flow_id: str, step_id: str, reason: str = "") -> NextAnswer:
-        """Skip a step that is due; its output is null."""
+        """Skip a step that is due, so that its output is null, and return what is due next.
+
+        `reason` goes on record. Return an `ErrorAnswer` if the step is not due, is a gate, or runs an inner
+        flow that is not over: these cannot be skipped.
+        """
         async with self._opened(flow_id) as call:
             full = due_step(call, step_id)
             call.report(SkipRequested(full, visit=call.unit(full)[1], reason=short_text(reason)))
@@ -292,7 +328,12 @@ class WorkflowRuns:
 
     @answered
     async def commit(self, flow_id: str, label: str) -> Committed | ErrorAnswer:
-        """Set a checkpoint. It replaces an earlier one of the same label."""
+        """Set a checkpoint: name the present state of the whole run, so that `revert` can go back to it.
+
+        It replaces an earlier checkpoint of the same label. The label is printable text of 1 to 200
+        characters; space around it is dropped. Return an `ErrorAnswer` if the label is not valid, the flow
+        has ended, or it has 100 other checkpoints.
+        """
         async with self._opened(flow_id) as call:
             name, checkpoints = label_of(label), call.machine.checkpoints
             check_goes_on(call)
@@ -311,9 +352,11 @@ class WorkflowRuns:
 
     @answered
     async def revert(self, flow_id: str, label: str) -> NextAnswer:
-        """Go back to a checkpoint. Everything since then stays on record, and money that was spent counts.
+        """Go back to the checkpoint with this label, and return what is due there.
 
-        A flow that has failed can go back; one that is complete, killed or cancelled cannot.
+        What the steps did since the checkpoint no longer counts, but stays on record, and the money that they
+        spent still counts. A flow that has failed can go back. Return an `ErrorAnswer` if there is no such
+        checkpoint, or the flow is complete, killed or cancelled.
         """
         async with self._opened(flow_id) as call:
             name, checkpoints = label_of(label), call.machine.checkpoints
@@ -332,7 +375,11 @@ class WorkflowRuns:
 
     @answered
     async def iteration_start(self, flow_id: str, step_id: str) -> IterationAnswer | ErrorAnswer:
-        """Begin the loop of a step that has `max_iterations`."""
+        """Begin the loop of a step that is due and has `max_iterations`.
+
+        Then do the step, and report each iteration with `iteration_report`. Return an `ErrorAnswer` if the
+        step has no `max_iterations` or is not due, or if its loop has begun or has ended already.
+        """
         async with self._opened(flow_id) as call:
             full = due_step(call, step_id)
             spec, unit = iteration_of(call, step_id, full), call.unit(full)
@@ -354,7 +401,12 @@ class WorkflowRuns:
     async def iteration_report(
         self, flow_id: str, step_id: str, result: JsonValue
     ) -> IterationAnswer | ErrorAnswer:
-        """Report the result of an iteration; the answer says whether the loop continues."""
+        """Put the result of an iteration on record. The answer says whether the loop continues.
+
+        Its status is `iteration_continue`: do the next iteration; or `iteration_exit`, if the exit criterion
+        holds or `max_iterations` is reached: report the step with `step_done`. Return an `ErrorAnswer` if the
+        step has no active loop, or the result is not JSON.
+        """
         async with self._opened(flow_id) as call:
             full = step_in_loop(call, step_id)
             given = as_json(result, "the result", "invalid_result")
@@ -368,7 +420,11 @@ class WorkflowRuns:
     async def iteration_abort(
         self, flow_id: str, step_id: str, reason: str = ""
     ) -> IterationAnswer | ErrorAnswer:
-        """End the loop of a step early. The step is still due: report it with `step_done`."""
+        """End the loop of a step early. The step is still due: report it with `step_done`.
+
+        The answer has the status `iteration_aborted`. `reason` goes on record. Return an `ErrorAnswer` if the
+        step has no active loop.
+        """
         async with self._opened(flow_id) as call:
             full = step_in_loop(call, step_id)
             call.report(IterationAborted(full, visit=call.unit(full)[1], reason=short_text(reason)))
@@ -407,7 +463,11 @@ class WorkflowRuns:
 
     @answered
     async def audit(self, flow_id: str) -> AuditAnswer | ErrorAnswer:
-        """Return everything that happened in a flow."""
+        """Return what happened in a flow so far: its steps, gates, rounds, loops, inner flows and cost.
+
+        It puts nothing on record, and also works while another process runs the flow. Return an `ErrorAnswer`
+        if there is no such flow, or its record cannot be read.
+        """
         run_id, _, path = flow_id.partition("/")
         async with self._runs.opened(run_id, running_too=True) as opened:
             call = FlowCall(opened, path)
@@ -416,7 +476,11 @@ class WorkflowRuns:
 
     @answered
     async def due(self, flow_id: str) -> NextAnswer:
-        """Return what is due now, or how the flow has ended. Unlike `resume`, this puts nothing on record."""
+        """Return what is due now, or how the flow has ended. Unlike `resume`, this puts nothing on record.
+
+        So a gate whose time is over is still due. Return an `ErrorAnswer` if there is no such flow, another
+        process runs it, or it was cancelled or paused.
+        """
         run_id, _, path = flow_id.partition("/")
         async with self._runs.opened(run_id) as opened:
             call = FlowCall(opened, path)
@@ -428,7 +492,12 @@ class WorkflowRuns:
 
     @answered
     async def resume(self, flow_id: str) -> NextAnswer:
-        """Return what is due now, or how the flow has ended. A run that can continue is resumed."""
+        """Return what is due now, or how the flow has ended. A run that can continue is resumed.
+
+        That is a run that was paused or cancelled, whose process died, or that an exception has stopped; it
+        is on record as resumed. A flow that is complete, was killed, or has failed by the rules of its spec
+        stays as it is. Return an `ErrorAnswer` if there is no such flow, or another process runs it.
+        """
         async with self._opened(flow_id) as call:
             stopped, finish = call.machine.state.stopped, call.flow.finish
             can_go_on = finish is not None and finish.status != "finished" and not call.due
@@ -438,7 +507,11 @@ class WorkflowRuns:
             return next_of(call)
 
     async def list_flows(self, *, limit: int = 100) -> FlowList | ErrorAnswer:
-        """Return the flows in the store, the latest first."""
+        """Return the flows in the store, the latest first, at most `limit` of them.
+
+        These are runs of workflows, whether FastroAI itself runs them or they are driven from outside. Each
+        has its id, name, status and times. Return an `ErrorAnswer` if the store fails.
+        """
         try:
             runs = await RunHistory(self.store, codec=self._codec).list(tag=TAG, limit=limit)
         except FastroAIError as raised:

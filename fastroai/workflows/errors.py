@@ -10,7 +10,10 @@ from fastroai.errors.texts import listed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowProblem:
-    """One thing that is wrong with a workflow spec. As text: the message, with the place in front."""
+    """One thing that is wrong with a workflow spec, with its place: `WorkflowValidationError` has a list.
+
+    `str()` of it is the message, with the line and the column in front.
+    """
 
     message: str
     file: str | None = None

@@ -23,7 +23,10 @@ from fastroai.runtime.facts import (
 
 @dataclass(slots=True)
 class SkipRequested(StepEnds):
-    """Somebody asked to leave out a step that had started; its output is `None`."""
+    """A fact in the log of a workflow: somebody skipped a step that was due; its output is `None`.
+
+    `WorkflowRuns.skip_step` puts it on record. `reason` is the reason that was given; empty if none was.
+    """
 
     kind: ClassVar[str] = "skip_requested"
     ends_as: ClassVar[Outcome] = "cancelled"
@@ -37,7 +40,10 @@ class SkipRequested(StepEnds):
 
 @dataclass(slots=True)
 class IterationStarted(StepFact, Begins, PlanFact):
-    """A loop of iterations of a step began."""
+    """A fact in the log of a workflow: the loop of a step with `max_iterations` began.
+
+    `WorkflowRuns.iteration_start` puts it on record.
+    """
 
     kind: ClassVar[str] = "iteration_started"
     says: ClassVar = "{0.place}: a loop of iterations began"
@@ -47,7 +53,10 @@ class IterationStarted(StepFact, Begins, PlanFact):
 
 @dataclass(slots=True)
 class IterationReported(StepFact, Notes, PlanFact):
-    """An iteration of a step has given a result."""
+    """A fact in the log of a workflow: an iteration of the loop of a step has given a result, `output`.
+
+    It may have ended the loop.
+    """
 
     kind: ClassVar[str] = "iteration_reported"
     says: ClassVar = "{0.place}: an iteration has given a result"
@@ -60,7 +69,10 @@ class IterationReported(StepFact, Notes, PlanFact):
 
 @dataclass(slots=True)
 class IterationAborted(StepFact, Ends, PlanFact):
-    """A loop of iterations was ended before its time."""
+    """A fact in the log of a workflow: the loop of a step was ended early, by `WorkflowRuns.iteration_abort`.
+
+    The step itself is still to be done. `reason` is the reason that was given; empty if none was.
+    """
 
     kind: ClassVar[str] = "iteration_aborted"
     of_running: ClassVar = True
@@ -76,7 +88,10 @@ class IterationAborted(StepFact, Ends, PlanFact):
 
 @dataclass(slots=True, kw_only=True)
 class CheckpointSet(RunFact, PlanFact):
-    """Somebody set a checkpoint: a state of a workflow, to which it can go back."""
+    """A fact in the log of a workflow: somebody set a checkpoint, to which the workflow can go back.
+
+    `WorkflowRuns.commit` puts it on record. A later checkpoint with the same `label` replaces it.
+    """
 
     kind: ClassVar[str] = "checkpoint_set"
     says: ClassVar = "checkpoint {0.label!r} was set"
@@ -85,9 +100,9 @@ class CheckpointSet(RunFact, PlanFact):
 
 @dataclass(slots=True, kw_only=True)
 class CheckpointRestored(RunFact, PlanFact):
-    """A workflow went back to a checkpoint: what its steps did since it was set no longer counts.
+    """A fact in the log of a workflow: it went back to the checkpoint `label`, by `WorkflowRuns.revert`.
 
-    What they cost still does.
+    What its steps did since the checkpoint was set no longer counts. Their cost still does.
     """
 
     kind: ClassVar[str] = "checkpoint_restored"

@@ -24,7 +24,11 @@ WorkflowStatus: TypeAlias = Literal["complete", "killed", "failed", "cancelled",
 
 
 class WorkflowUsage(RunUsage):
-    """Usage of a whole run, and of each step by its path, with all attempts together."""
+    """The usage and the cost of a whole run of a workflow, and in `by_step` of each step.
+
+    It has the sums of the run, such as `cost_usd` and `input_tokens`. `by_step` has those of each step by its
+    path, such as `review.draft`, over all its attempts.
+    """
 
     def __init__(self, scope: Scope, units: BegunUnits) -> None:
         """Take the scope of a run that has ended, and the attempts at its steps."""
@@ -39,9 +43,11 @@ class WorkflowUsage(RunUsage):
         return {**super()._added(other), "by_step": steps_together(self.by_step, other.by_step)}
 
     def model_dump(self) -> dict[str, object]:
-        """Return the totals of the run and of each step: values are `Usage`, `StepUsage`, or dicts.
+        """Return the totals of the run and of each step as a dict of Python objects, not yet as JSON data.
 
-        JSON can hold them once they are dumped with a result, as `result.model_dump()` does.
+        Its keys are `total` (a `Usage`), `cost_complete`, `by_model` and `by_variant` (a `Usage` for each
+        name), and `steps` (a `StepUsage` for each step by its path). `result.model_dump()` of the whole
+        result converts them to values that JSON can hold.
         """
         return {**super().model_dump(), "steps": self.by_step}
 
@@ -56,7 +62,10 @@ class WorkflowUsage(RunUsage):
 
 @dataclass(frozen=True, kw_only=True)
 class WorkflowResult(RunResult):
-    """How a run of a workflow ended, with its outputs, its usage and its trace."""
+    """How a run of a workflow ended, with its outputs, its usage and its trace.
+
+    `Workflow.run` and `resume` return it also if the flow has failed, was killed, or is paused.
+    """
 
     run_id: str
     status: WorkflowStatus
@@ -84,5 +93,5 @@ class WorkflowResult(RunResult):
 
     @property
     def ok(self) -> bool:
-        """Whether the flow is complete."""
+        """Whether the flow is complete; `False` if it was killed, has failed, was cancelled or is paused."""
         return self.status == "complete"

@@ -53,7 +53,7 @@ from fastroai.workflows.spec.reading import load_spec
 
 
 class Workflow:
-    """A spec, ready to be run, drawn, or bound to the agents and functions that execute its steps.
+    """A flow of a workflow spec, ready to be run, drawn, or bound to the agents and functions for its steps.
 
         workflow = Workflow.load(Path("review.workflow.yaml"))
         result = await workflow.run(
@@ -68,7 +68,11 @@ class Workflow:
     """
 
     def __init__(self, spec: WorkflowSpec, *, flow: str | None = None) -> None:
-        """Take a valid spec and the flow to run, by default its entry flow."""
+        """Take a valid spec and the flow to run, by default its entry flow.
+
+        Raises:
+            ConfigurationError: the spec has no flow of that name.
+        """
         if flow is not None and flow not in spec.flows:
             known = ", ".join(map(repr, spec.flows))
             raise ConfigurationError(
@@ -79,7 +83,9 @@ class Workflow:
 
     @classmethod
     def load(cls, source: str | Path, *, flow: str | None = None) -> Workflow:
-        """Read a spec: its text as a `str`, or a file as a `Path`.
+        """Return a workflow from a spec: its YAML text as a `str`, or a file as a `Path`.
+
+        `flow` is the name of the flow to run, by default the entry flow of the spec.
 
         Raises:
             WorkflowValidationError: the spec is not valid; every problem is listed with its line and column.
@@ -94,23 +100,25 @@ class Workflow:
 
     @property
     def name(self) -> str:
-        """The name of the flow that runs."""
+        """The name of the flow that runs, which is also the name of its runs in a store."""
         return self.plan.entry.flow.name
 
     @property
     def inputs(self) -> Mapping[str, FieldSpec]:
-        """The inputs of a run, by name."""
+        """The declared inputs of the flow, by name: their types, defaults, and whether they are required."""
         return self.plan.entry.flow.input
 
     def to_mermaid(self, result: WorkflowResult | None = None) -> str:
-        """Return the flow as Mermaid text, with every way between its steps. With a result, what its run did
-        is marked.
+        """Return the flow as Mermaid text, with every way between its steps.
+
+        With the result of a run, the drawing is that of this run, in which the steps that ran are marked.
         """
         return mermaid(self._drawing(result))
 
     def to_svg(self, result: WorkflowResult | None = None) -> str:
-        """Return the flow as an SVG image, with every way between its steps. With a result, what its run did
-        is marked.
+        """Return the flow as the text of an SVG image, with every way between its steps.
+
+        With the result of a run, the drawing is that of this run, in which the steps that ran are marked.
         """
         return svg(self._drawing(result))
 
@@ -121,9 +129,11 @@ class Workflow:
         return draw_flow(self.spec, self.name) if result is None else result.trace.drawing()
 
     def replay(self, trace: RunTrace) -> Divergence | None:
-        """Decide again what a recorded run has decided, from its trace: no agent or function is called.
+        """Check whether this workflow would decide as a recorded run has, without agents and functions.
 
-        Return the first difference; `None` if there is none.
+        The trace of the run says what its steps returned. Return the first entry that this workflow would
+        have decided differently, with what was expected; `None` if there is none. A run of a workflow with
+        another name differs from its beginning.
 
         Raises:
             ConfigurationError: the trace is that of a pipeline or graph.
@@ -141,7 +151,9 @@ class Workflow:
         workspace: Path | str | None = None,
         config: PipelineConfig | None = None,
     ) -> BoundWorkflow:
-        """Bind the steps to agents and functions. The result has the methods of a pipeline.
+        """Return the workflow with agents and functions for its steps. The result has a pipeline's methods.
+
+        Nothing is run. Agents and functions that the flow does not use are refused, as well as missing ones.
 
         Args:
             functions: Callables by the names of `compute` functions. They get the inputs of the step by name,
@@ -171,12 +183,19 @@ class Workflow:
         deps: Any = None,
         **options: Unpack[OpenOptions],
     ) -> WorkflowResult:
-        """Run the workflow. See `bind` for the arguments up to `config`, `Pipeline.execute` for the others.
+        """Run the workflow, and return a result that says how the run ended.
 
-        The result says how it ended. Gates need a store: `store=`, or that of the config.
+        A step that fails, a gate that kills the flow, or a budget that is reached raises nothing: see
+        `status`, `reason` and `error` of the result. At a gate, the run halts with the status `paused`; when
+        a person has answered its question, `resume` continues it. Gates need a store: `store=`, or that of
+        the config.
+
+        `inputs` are the inputs of the flow by name. See `bind` for the arguments up to `config`, and
+        `Pipeline.execute` for the others.
 
         Raises:
-            ConfigurationError: a step lacks an agent, a model or a function; nothing has run.
+            ConfigurationError: a step lacks an agent, a model or a function, or one is of no use; nothing has
+                run.
             ContractViolation: the inputs are not those of the flow.
         """
         bound = self.bind(functions=functions, agents=agents, model=model, workspace=workspace, config=config)
@@ -194,9 +213,17 @@ class Workflow:
         deps: Any = None,
         **options: Unpack[ResumeOptions],
     ) -> WorkflowResult:
-        """Continue a run that was interrupted, waits at a gate, or failed by an exception.
+        """Continue a run that was interrupted or cancelled, waits at a gate, or failed by an exception.
 
-        See `bind` for the arguments up to `config`, `Pipeline.resume` for the others.
+        Return the result of the whole run, as `run` does. Steps that are done do not run again. It needs the
+        store that has the run: `store=`, or that of the config. Agents and functions are not stored: give
+        them again. See `bind` for the arguments up to `config`, and `Pipeline.resume` for the others.
+
+        Raises:
+            RunNotFound: the store has no such run.
+            RunInProgress: another process has the run.
+            RunDefinitionChanged: the spec has changed in parts that the run has reached.
+            ConfigurationError: there is no store, or a step lacks an agent, a model or a function.
         """
         bound = self.bind(functions=functions, agents=agents, model=model, workspace=workspace, config=config)
         return await bound.resume(run_id, deps=deps, **options)
@@ -206,7 +233,11 @@ class Workflow:
 
 
 class BoundWorkflow(FrontDoor[Any, Mapping[str, Any], WorkflowResult]):
-    """A workflow with the agents and functions that execute its steps; made by `Workflow.bind`."""
+    """A workflow with the agents and functions that execute its steps; made by `Workflow.bind`.
+
+    It has the methods of a pipeline: `run` (or `execute`), `stream`, `resume`, `serve` and so on. They return
+    or end with a `WorkflowResult`. Its runs cannot be forked.
+    """
 
     kind: ClassVar[RunKind] = "workflow"  # pyright: ignore[reportIncompatibleVariableOverride]
 
@@ -242,11 +273,23 @@ class BoundWorkflow(FrontDoor[Any, Mapping[str, Any], WorkflowResult]):
         return define(self.workflow.plan, self.config.max_concurrency)
 
     def replay(self, trace: RunTrace) -> Divergence | None:
-        """See `Workflow.replay`."""
+        """Check whether this workflow would decide as a recorded run has, without agents and functions.
+
+        Return the first difference; `None` if there is none. See `Workflow.replay`.
+
+        Raises:
+            ConfigurationError: the trace is that of a pipeline or graph.
+        """
         return self.workflow.replay(trace)
 
     async def fork(self, run_id: str, **options: Never) -> Never:  # type: ignore[override]
-        """Raise `ConfigurationError`: a workflow goes back to a checkpoint, by `fastroai flow revert`."""
+        """Raise `ConfigurationError`, always: runs of workflows cannot be forked.
+
+        To go back to a checkpoint in such a run, use `WorkflowRuns.revert` or `fastroai flow revert`.
+
+        Raises:
+            ConfigurationError: always.
+        """
         expected = (
             "a run of a pipeline, graph or router, because runs of workflows cannot be forked; to go back "
             "to a checkpoint in this one, use `fastroai flow revert RUN_ID LABEL`"
@@ -254,9 +297,10 @@ class BoundWorkflow(FrontDoor[Any, Mapping[str, Any], WorkflowResult]):
         raise ConfigurationError("run_id", run_id, expected)
 
     async def estimate(self, inputs: Mapping[str, Any] | None = None, deps: Any = None) -> Quote:
-        """Return the most that a run can cost: the lower of the budgets of the flow and of the config.
+        """Return a quote for a run: its highest cost is the lower of the budgets of the flow and the config.
 
-        Without a budget in US dollars, the cost is unknown.
+        The cost of the steps is not estimated, so the lowest and the expected cost are $0, and `inputs` and
+        `deps` are not used. Without a budget in US dollars, there is no upper limit. Nothing is run.
         """
         quote = Quote.unknown(
             "a workflow, whose steps run as often as its checks say; give the flow a budget"

@@ -69,8 +69,9 @@ class SpendLimit:
         SpendLimit(usd=5, key=lambda deps: deps.team, store=RedisSpendStore("redis://localhost"))
         SpendLimit(usd=5, tag="experiment")                        # only what runs with this tag spend
 
-    Each request reserves the most that it can cost before it is sent. A request that does not fit in the
-    window is not sent: the run fails with `SpendLimitExceeded`, or waits with `on_limit="wait"`.
+    Each request reserves the most that it can cost before it is sent. It waits while other requests have
+    reserved the money that it needs. If it cannot fit in the window, it is not sent: the run fails with
+    `SpendLimitExceeded` or, with `on_limit="wait"`, waits for the next window.
 
     Windows are those of the calendar, in UTC, by the clock of the store: an hour starts at minute 0, a day at
     midnight, a month on its first day. A request is charged to the window in which it was reserved, even if

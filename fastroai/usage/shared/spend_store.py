@@ -76,7 +76,7 @@ class SpendBalance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpendVerdict:
-    """The answer of `SpendStore.reserve` to a claim: whether it is granted, and the amounts of the account."""
+    """The answer of `SpendStore.reserve` to a claim: whether it is granted, and the account's amounts."""
 
     granted: bool
     """Whether the amount is reserved now. If not, the claim waits in line."""

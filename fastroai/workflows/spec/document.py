@@ -186,7 +186,10 @@ class WorkflowInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowSpec:
-    """A valid spec."""
+    """A valid workflow spec, read by `load_spec`: its contracts, functions and flows, by name.
+
+    Nothing changes it. Pass it to `Workflow` to run one of its flows.
+    """
 
     version: Version
     text: str

@@ -41,7 +41,10 @@ class PhaseDraft(BaseModel):
 
 
 class PipelineDraft(BaseModel):
-    """A pipeline: phases, one after the other."""
+    """A workflow in a few words: phases of work, one after the other, of which `draft_spec` makes a spec.
+
+    It has 1 to 500 phases.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -51,7 +54,7 @@ class PipelineDraft(BaseModel):
 
 
 def draft_spec(draft: PipelineDraft) -> str:
-    """Return the text of a valid spec that does the phases in order. The text is meant to be edited.
+    """Return the YAML text of a valid spec that does the phases in order. The text is meant to be edited.
 
     Each phase is a step that gets the result of the phase before it. Its result has the fields `done` and
     `summary`, and is accepted if `done` is true. After a phase with a `policy` comes a gate: `approve` leads

@@ -17,7 +17,7 @@ _KINDS: Final[Mapping[StepKind, NodeKind]] = {
 
 
 def draw_flow(spec: WorkflowSpec, flow: str | None = None) -> Drawing:
-    """Return the drawing of a flow, by default of the entry flow, for `mermaid` or `svg`.
+    """Return the drawing of a flow of a spec, by default of the entry flow, for `mermaid` or `svg`.
 
     Solid arrows lead from a step to the steps that need it, and to the targets of its `next` or its approval;
     dashed arrows lead to its targets after a failure, a revision or a kill. Gates and sub-flows have shapes

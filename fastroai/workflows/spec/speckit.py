@@ -66,11 +66,15 @@ class SpeckitSpec:
 
 
 def compile_speckit(folder: Path, flow: str = "tasks") -> SpeckitSpec:
-    """Make a spec of the task files in a folder: `*.md`, in the order of their names.
+    """Return a workflow spec made of the task files of spec-kit in a folder: `*.md`, in order of their names.
+
+    The result has the `text` of the spec, which is YAML, and its `tasks`. Each file becomes a step, whose id
+    is made of the name of the file. `flow` is the name of the flow and of the workflow. No file is written.
 
     A file has a title, `# Task: Write the parser` or `# Task: [P] Write the parser`, a text, and below
     `## Acceptance Criteria` a list. `file X exists`, `file X contains "Y"`, `tests pass` and `no lint errors`
-    become expressions of `ensure`; anything else becomes a part of the intent. A task waits for the one
+    become expressions of `ensure`, which check the result; anything else becomes a part of the intent. A step
+    has two attempts, and is done if its result has `done: true` and the checks pass. A task waits for the one
     before it, or for the whole group before it; the tasks of a group, marked by `[P]`, wait for the task
     before the group.
 
