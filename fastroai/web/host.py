@@ -118,9 +118,9 @@ class RunsHost(Generic[DepsT]):
 
     @property
     def is_ending(self) -> bool:
-        """Whether uvicorn was told to end, so that long responses should end. Other servers: always `False`.
+        """Whether the server uvicorn was told to end, so that responses that wait should end.
 
-        Uvicorn ends the lifespan later, when all responses are complete.
+        Uvicorn ends the lifespan later, when all responses are complete. With other servers, this is `False`.
         """
         server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
         return getattr(server, "should_exit", False) is True

@@ -211,7 +211,7 @@ class AwaitGate(_Next):
     """The answer of a call to a workflow when a gate is due: a step at which a person decides.
 
     When the person has decided to `approve`, `revise` or `kill`, resolve the gate with `gate_resolve`. Never
-    decide for them.
+    decide for them. With a `timeout` in seconds, the gate kills the flow if nobody decides in time.
     """
 
     status: Literal["await_gate"]
@@ -277,7 +277,7 @@ class FlowEnded(Answer):
     """The answer of a call to a workflow when the flow is over: complete, failed, or killed at a gate.
 
     No step is due any more. A failed flow can go back to a checkpoint with `revert`. `trace` has a record for
-    each step of the last round, and `output` is `None` unless the flow is complete.
+    each step of the last round, and `output` is the output of the flow.
     """
 
     status: EndStatus

@@ -42,7 +42,7 @@ class SkipRequested(StepEnds):
 class IterationStarted(StepFact, Begins, PlanFact):
     """A fact in the log of a workflow: the loop of a step with `max_iterations` began.
 
-    `WorkflowRuns.iteration_start` puts it on record.
+    `WorkflowRuns.iteration_start` puts it on record, or FastroAI when it runs the workflow itself.
     """
 
     kind: ClassVar[str] = "iteration_started"
@@ -55,7 +55,8 @@ class IterationStarted(StepFact, Begins, PlanFact):
 class IterationReported(StepFact, Notes, PlanFact):
     """A fact in the log of a workflow: an iteration of the loop of a step has given a result, `output`.
 
-    It may have ended the loop.
+    `WorkflowRuns.iteration_report` puts it on record, or FastroAI when it runs the workflow itself. It may
+    have ended the loop.
     """
 
     kind: ClassVar[str] = "iteration_reported"

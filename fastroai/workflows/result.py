@@ -64,7 +64,8 @@ class WorkflowUsage(RunUsage):
 class WorkflowResult(RunResult):
     """How a run of a workflow ended, with its outputs, its usage and its trace.
 
-    `Workflow.run` and `resume` return it also if the flow has failed, was killed, or is paused.
+    `Workflow.run` and `resume` return it also if the flow has failed, was killed, or is paused. `output` is
+    `None` unless the flow is complete; `outputs` has the latest output of each step by its path.
     """
 
     run_id: str

@@ -24,7 +24,9 @@ _SHARE_EXPONENT: Final = -12
 class UsageRow:
     """The usage and the cost of some requests of a run: one row of a `UsageReport`.
 
-    The counts and amounts are those of `Usage`. `share` is the part of the cost of the whole report.
+    The counts and amounts are those of `Usage`. `cost_usd` is the known cost, and `uncertain_usd` the most
+    that requests without a known price or usage can have cost beyond it. `share` is the part of the cost of
+    the whole report, from 0 to 1; it is `None` if that is zero.
     """
 
     name: str

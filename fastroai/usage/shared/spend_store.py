@@ -32,7 +32,9 @@ class SpendAccount:
 class SpendClaim:
     """A claim for one request or run: the amount that a `SpendStore` is to reserve, the limit and the lease.
 
-    The same claim, with the same id, is passed to `reserve`, `mark_sent`, `renew` and `settle`.
+    The same claim, with the same id, is passed to `reserve`, `mark_sent`, `renew` and `settle`. `lease` is
+    the number of seconds after which the store gives it up, unless it is renewed. With `within`, another
+    claim pays for this one.
     """
 
     id: str
@@ -58,7 +60,11 @@ class SpendClaim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpendBalance:
-    """The spent and the reserved amount of an account in its current window, by the store's own clock."""
+    """The spent and the reserved amount of an account in its current window, by the store's own clock.
+
+    `limit_usd` is only a limit that was set by hand; it is `None` if there is none. `resets_at` is the end of
+    the window; it is `None` for the window `total`.
+    """
 
     spent_usd: Decimal
     """The cost of settled requests, and the bounds of requests that were sent and never settled."""
@@ -76,7 +82,11 @@ class SpendBalance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpendVerdict:
-    """The answer of `SpendStore.reserve` to a claim: whether it is granted, and the account's amounts."""
+    """The answer of `SpendStore.reserve` to a claim: whether it is granted, and the account's amounts.
+
+    A claim that is not granted waits in line: `first` says whether it is the first there, and `holders` has
+    the processes that hold the claims on the account.
+    """
 
     granted: bool
     """Whether the amount is reserved now. If not, the claim waits in line."""
@@ -92,7 +102,8 @@ class SpendVerdict:
 class SpendChange:
     """A change that a person makes to the open window of an account: to its limit, or its spending to zero.
 
-    It is the argument of `SpendStore.adjust`. `SpendBook` makes such changes.
+    It is an argument of `SpendStore.adjust`, and `SpendBook` makes these changes. A limit of `None` means
+    that the amount in code applies again.
     """
 
     id: str
@@ -126,7 +137,11 @@ class SpendAdjustment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpendStatus:
-    """The spent and remaining amounts of a `SpendLimit` in one window. Amounts in US dollars are exact."""
+    """The limit, the spent and the remaining amounts of one key in one window. US dollars are exact.
+
+    `SpendLimit.status` and `SpendBook.list` return it. `reserved_usd` is the most that requests in flight can
+    cost. `resets_at` is the end of the window; it is `None` for the window `total`.
+    """
 
     key: str
     window: Window
