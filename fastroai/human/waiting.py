@@ -29,8 +29,6 @@ from fastroai.store.record.values import value_from_json, value_to_json
 SHORT_SLEEP: Final = 10.0
 """Seconds that a sleep may have left without halting its step."""
 
-_LATEST: Final = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
-
 logger = logging.getLogger("fastroai.human")
 
 T_co = TypeVar("T_co", covariant=True, default=Any)
@@ -154,8 +152,13 @@ class StepWait:
     def look_again(self, after: Duration) -> None:
         """Set the time of the next look, from which `wake` resumes the run: `after` from now.
 
-        `after` is a `timedelta`, or seconds. This sets `deadline`, returns at once and does not wait.
+        `after` is a `timedelta`, or seconds, zero or more. This sets `deadline`, returns at once and does not
+        wait.
+
+        Raises:
+            ConfigurationError: `after` is not such a time, or is longer than 1,000 years.
         """
+        check_seconds("after", after, zero=True)
         self.deadline = self.now + in_seconds(after)
 
     def over(self, value: object = None) -> WaitEnded:
@@ -226,10 +229,7 @@ def deadline_of(until: Duration | datetime, now: float) -> float:
             raise ConfigurationError("until", until, expected)
         return until.timestamp()
     check_seconds("until", until, zero=True)
-    deadline = now + in_seconds(until)
-    if deadline > _LATEST:
-        raise ConfigurationError("until", until, "a time before the year 9999")
-    return deadline
+    return now + in_seconds(until)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,9 @@ from fastroai.records import Duration, in_seconds
 _LONG: Final = 3600.0
 """Seconds in an hour. A longer time limit is probably meant in milliseconds: 30,000 ms are 30 s."""
 
+_LONGEST: Final = 1000 * 365.25 * 24 * 3600
+"""Seconds in 1,000 years. A time that far ahead may have no date in Python, whose dates end with 9999."""
+
 
 class LongTimeoutWarning(FastroAIWarning):
     """Warning: a `timeout` is a number above 3,600 seconds, so it may be meant in milliseconds.
@@ -36,6 +39,7 @@ def check_seconds(option: str, value: Duration | None, *, zero: bool = False) ->
         raise ConfigurationError(option, value, expected)
     if seconds < 0 or (seconds == 0 and not zero):
         raise ConfigurationError(option, value, expected)
+    _check_longest(option, value, seconds)
 
 
 def seconds_above_zero(option: str, value: Duration) -> float:
@@ -47,7 +51,13 @@ def seconds_above_zero(option: str, value: Duration) -> float:
     seconds: object = in_seconds(value)
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
         raise ConfigurationError(option, value, "seconds, above 0 and finite")
+    _check_longest(option, value, seconds)
     return seconds
+
+
+def _check_longest(option: str, value: Duration | None, seconds: float) -> None:
+    if seconds > _LONGEST:
+        raise ConfigurationError(option, value, "at most 1,000 years; without the option, there is no limit")
 
 
 def check_timeout(option: str, value: Duration | None) -> None:

@@ -18,6 +18,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import AfterValidator, BaseModel
 from support.faulty_store import FaultyStore, Write
+from support.file_waits import FileAppears
 from support.patience import PATIENCE
 from support.run_stores import run_stores
 
@@ -467,11 +468,26 @@ async def test_a_run_that_nobody_keeps_receives_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [({"timeout": -1}, "timeout of ctx.receive"), ({"on_timeout": 3}, "timeout= too")],
+    [
+        ({"timeout": -1}, "timeout of ctx.receive"),
+        ({"timeout": timedelta.max}, "timeout of ctx.receive=.*: expected at most 1,000 years"),
+        ({"on_timeout": 3}, "timeout= too"),
+    ],
 )
 async def test_what_cannot_be_meant_is_refused(memory: Any, options: dict[str, Any], words: str) -> None:
     with pytest.raises(StepExecutionError, match=words):
         await receives(int, **options).execute(store=memory)
+
+
+async def test_a_deadline_that_has_no_date_is_refused_before_it_is_on_record(memory: Any) -> None:
+    """It was put on record, and nobody could read the run again."""
+    forever = FileAppears(name="report", folder=Path(), every=timedelta.max)
+    for wait in (lambda ctx: ctx.ask("well?", bool, timeout=1e12), lambda ctx: ctx.wait_for(forever)):
+        with pytest.raises(StepExecutionError, match="expected at most 1,000 years") as caught:
+            await one(wait).execute(store=memory)
+        assert isinstance(caught.value.original_error, ConfigurationError)
+        (run,) = await RunHistory(memory).list(limit=1)
+        assert run.status == "failed"
 
 
 class Codec:
