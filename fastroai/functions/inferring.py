@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any, ClassVar, Generic, Literal, ParamSpec, Protocol, get_args, overload
 
 from pydantic_ai.agent import AbstractAgent
@@ -191,6 +192,10 @@ class InferFunction(Function[P, OutputT], Generic[P, OutputT]):
         quote = one * (members * self._samples())
         if refinement is not None:
             quote = quote.retried(refinement.max_iterations - 1)
+        if declared.cache != "none":
+            quote = replace(
+                quote, lower_usd=Decimal(0), lower_reasons=("an answer in the cache costs nothing",)
+            )
         return self._within_budget(quote)
 
     def _samples(self) -> int:

@@ -34,6 +34,7 @@ from fastroai.rows.child_runs import RunRows, parameters_of
 from fastroai.rows.door import MapsRows
 from fastroai.rows.target import RowTarget
 from fastroai.runs.door import FrontDoor, check_config, check_version
+from fastroai.runs.inputs import check_mapping
 from fastroai.runs.execution import join_record
 from fastroai.runs.nesting import NestedStep
 from fastroai.runs.openings import RunKeeper
@@ -55,6 +56,7 @@ from fastroai.store.run_store import RunStore
 from fastroai.store.signals import Signal
 from fastroai.tracing import attributes
 from fastroai.usage import Quote
+from fastroai.usage.limits import NO_LIMITS
 
 ROUTING: Final = "route"
 """Id of the only step of a router."""
@@ -312,25 +314,30 @@ class BasePipeline(
         It sends no request. The amounts of the quote are in US dollars; `upper_usd` is `None` if nothing
         limits the cost of a pipeline. `route` is called, and must return the same name again in the run. If
         it needs a value that is not known yet, the quote is for any of the pipelines: from the lowest cost of
-        one to the highest of another. If `route` calls a model, there is no highest cost, either. The highest
-        cost includes the fallbacks.
+        one to the highest of another. If `route` calls a model, only a budget of the router limits the cost.
+        The highest cost includes the fallbacks.
 
         Raises:
+            ConfigurationError: `inputs` is not a mapping.
             UnknownPipelineError: `route`, or a `fallback`, named a pipeline that is not registered.
         """
+        check_mapping(inputs)
         given: Any = {} if inputs is None else inputs
         calls_model = False
         names = list(self._pipelines)
-        async with nothing_paid():
+        limits = limits_in(self.config)
+        async with nothing_paid(limits):
             try:
                 names = [await self.route(given, deps)]
             except OutputNotKnown:
                 pass
             except ScopeClosedError:
                 calls_model = True
-        quotes = {name: in_turn(await self._estimate_chain(name, given, deps)) for name in names}
+            quotes = {name: in_turn(await self._estimate_chain(name, given, deps)) for name in names}
         quote = one_of(self.name, quotes)
-        return quote.unbounded("its route calls a model") if calls_model else quote
+        if calls_model:
+            quote = quote.unbounded("its route calls a model")
+        return quote.within(*(limits or NO_LIMITS).budgets)
 
     async def _estimate_chain(self, name: str | None, inputs: InputT, deps: DepsT) -> dict[str, Quote]:
         """Return the quotes of a pipeline and of its fallbacks, by name."""

@@ -52,11 +52,12 @@ class Quote:
     """The quotes of a pipeline's steps, by id."""
 
     def __post_init__(self) -> None:
-        amounts = [self.lower_usd, self.expected_usd]
-        if self.upper_usd is not None:
-            amounts.append(self.upper_usd)
-        for amount in amounts:
-            exact_decimal("Quote", amount, _USD)
+        amounts = []
+        for name in ("lower_usd", "expected_usd", "upper_usd"):
+            if name == "upper_usd" and self.upper_usd is None:
+                break
+            amounts.append(exact_decimal("Quote", getattr(self, name), _USD))
+            object.__setattr__(self, name, amounts[-1])
         if amounts != sorted(amounts):
             raise ConfigurationError("Quote", amounts, "lower_usd <= expected_usd <= upper_usd")
 
@@ -228,7 +229,11 @@ class Quote:
 
         The reasons for the earlier expected cost are dropped. If `usd` is below the lowest cost, the lowest
         cost is used instead; if it is above the highest cost, the highest. These two stay as they are.
+
+        Raises:
+            ConfigurationError: for an amount that is negative or not finite.
         """
+        usd = exact_decimal("usd", usd, _USD)
         usd = max(self.lower_usd, usd if self.upper_usd is None else min(usd, self.upper_usd))
         return replace(self, expected_usd=usd, expected_reasons=because)
 

@@ -14,7 +14,7 @@ from fastroai.errors import ScopeClosedError
 from fastroai.records import EXACT, exact_sum
 from fastroai.steps.estimating import budgets_around, nothing_paid
 from fastroai.usage import Quote, format_cost
-from fastroai.usage.limits import NO_LIMITS
+from fastroai.usage.limits import NO_LIMITS, together
 
 if TYPE_CHECKING:
     from fastroai.agent.dispatch import Dispatcher
@@ -35,7 +35,7 @@ async def estimate_call(
     """Estimate one attempt at a call; for any prompt, if `unknown_prompt` says why it is not known."""
     if unknown_prompt is not None:
         call = replace(call, prompt="?")
-    limits = call.limits or dispatcher.limits
+    limits = together(call.limits, dispatcher.limits)
     async with nothing_paid(limits):
         try:
             first = await first_request(dispatcher.agent, call, dispatcher.arguments(call))

@@ -314,3 +314,13 @@ async def test_a_call_is_estimated_with_its_arguments(server: ModelServer, model
     assert short.lower_usd <= kept_records()[-1].cost_usd <= short.upper_usd
     with pytest.raises(TypeError, match="breif"):
         await classify.estimate("fine", breif=True)  # type: ignore[call-overload]
+
+
+async def test_a_quote_allows_for_an_answer_that_was_kept(server: ModelServer, model: Model) -> None:
+    @infer(intent="Classify", model=model, cache="global")
+    async def classify(text: str) -> Sentiment:
+        raise NotImplementedError
+
+    quote = await classify.estimate("fine")
+    assert (quote.lower_usd, quote.lower_reasons) == (0, ("an answer in the cache costs nothing",))
+    assert quote.expected_usd > 0

@@ -711,3 +711,9 @@ async def test_a_text_too_long_to_count_promises_nothing() -> None:
     least, likely = await counted(GPT, ModelRequest([UserPromptPart("ab " * 100_000)]))
     assert least == 1
     assert likely > 10_000
+
+
+async def test_the_budget_of_a_call_limits_it_beside_that_of_the_agent() -> None:
+    agent = FastroAgent(GPT, budget=Budget(usd="0.0001"), max_tokens=100, retries=0)
+    for usd, upper in ((1, "0.0001"), ("0.00005", "0.00005")):
+        assert (await agent.estimate("hi", budget=Budget(usd=usd))).upper_usd == Decimal(upper)

@@ -428,6 +428,19 @@ async def test_a_router_without_pipelines_has_nothing_to_estimate() -> None:
     assert (await Undecided().estimate()).upper_reasons[-1] == "no pipeline is registered"
 
 
+@pytest.mark.parametrize("as_step", [False, True])
+async def test_a_router_is_limited_by_its_own_budget(as_step: bool) -> None:
+    config = PipelineConfig(budget=Budget(usd="0.00001"))
+    router = SplitPipeline[Any, Any, str]("split", key=lambda inputs, deps: "a", config=config)
+    router.add_variant("a", Pipeline("a", {"code": code}), weight=1)
+    quote = await router.estimate({})
+    if as_step:
+        quote = (await Pipeline("p", {"router": router.as_step()}).estimate()).parts["router"]
+    assert quote.upper_usd == Decimal("0.00001")
+    with pytest.raises(ConfigurationError, match="a mapping of names to values"):
+        await router.estimate("hello")
+
+
 # --- ways to ask ---
 
 

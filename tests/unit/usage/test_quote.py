@@ -276,3 +276,11 @@ def test_no_request_costs_less_than_its_tokens_at_lower_prices(
     assert cost is not None
     assert lowest is not None
     assert lowest.cost(input_tokens, output_tokens) <= cost
+
+
+def test_amounts_are_exact_decimals_whatever_they_were_given_as() -> None:
+    one = Quote(lower_usd=0.1, expected_usd="0.2", upper_usd=1)  # type: ignore[arg-type]
+    assert one + one == Quote(lower_usd=Decimal("0.2"), expected_usd=Decimal("0.4"), upper_usd=Decimal(2))
+    assert one.expecting(0.3).expected_usd == Decimal("0.3")  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="usd="):
+        one.expecting(Decimal("NaN"))
