@@ -34,8 +34,8 @@ from fastroai.rows.child_runs import RunRows, parameters_of
 from fastroai.rows.door import MapsRows
 from fastroai.rows.target import RowTarget
 from fastroai.runs.door import FrontDoor, check_config, check_version
-from fastroai.runs.inputs import check_mapping
 from fastroai.runs.execution import join_record
+from fastroai.runs.inputs import check_mapping
 from fastroai.runs.nesting import NestedStep
 from fastroai.runs.openings import RunKeeper
 from fastroai.runs.request import RunRequest

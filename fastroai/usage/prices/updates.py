@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Final
 from genai_prices import UpdatePrices
 from genai_prices.data_snapshot import set_custom_snapshot
 from genai_prices.update_prices import DEFAULT_UPDATE_URL
+from typing_extensions import override
 
-from fastroai.errors import PriceUpdateError
+from fastroai.errors import ConfigurationError, PriceUpdateError
 from fastroai.records import Duration, in_seconds
 
 if TYPE_CHECKING:
     from genai_prices.data_snapshot import DataSnapshot
 
 _HOUR: Final = 3600.0
+_LONGEST: Final = 365 * 24 * _HOUR
 
 
 def refresh_prices(url: str = DEFAULT_UPDATE_URL) -> None:
@@ -54,23 +56,40 @@ def update_prices_in_background(*, interval: Duration = _HOUR, url: str = DEFAUL
     Return the updater of genai-prices at once, without waiting for the first download. `interval` may also
     be a `timedelta`; by default, it is an hour. `url` is as in `refresh_prices`.
 
-    A download that fails raises nothing: genai-prices logs it, and tries again after `interval`.
-    `.wait(timeout)` of the updater waits until the first download has ended. It returns `True`, or `False` if
-    that took longer than `timeout` seconds, and raises the error if the latest download has failed. The
-    updater is also a context manager, which stops it at the end. Downloaded prices stay in use after that.
+    A download that fails, or has no prices, raises nothing: genai-prices logs it, and tries again after
+    `interval`. `.wait(timeout)` of the updater waits until the first download has ended. It returns `True`,
+    or `False` if that took longer than `timeout` seconds, and raises the error if the latest download has
+    failed. The updater is also a context manager, which stops it at the end. Downloaded prices stay in use
+    after that.
 
     All updaters of a process share one thread, which takes the interval and the URL of the latest one.
+
+    Raises:
+        ConfigurationError: `interval` is not a time of a second to a year.
     """
-    updater = UpdatePrices(update_interval=in_seconds(interval), url=url)
+    seconds: object = in_seconds(interval)
+    if isinstance(seconds, bool) or not (isinstance(seconds, int | float) and 1 <= seconds <= _LONGEST):
+        raise ConfigurationError("interval", interval, "a timedelta, or seconds, of a second to a year")
+    updater = _Updater(update_interval=seconds, url=url)
     updater.start()
     return updater
 
 
+class _Updater(UpdatePrices):
+    """Refuses a price list without prices, so that those in use stay in use."""
+
+    @override
+    def fetch(self) -> DataSnapshot:
+        snapshot = super().fetch()
+        if snapshot is None or not snapshot.providers:
+            raise PriceUpdateError(self.url, "it is empty")
+        return snapshot
+
+
 def _download(url: str) -> DataSnapshot:
     try:
-        snapshot = UpdatePrices(url=url).fetch()
+        return _Updater(url=url).fetch()
+    except PriceUpdateError:
+        raise
     except Exception as error:  # any error of a download is a reason to keep the prices in use
         raise PriceUpdateError(url, f"{type(error).__name__}: {error}") from error
-    if snapshot is None or not snapshot.providers:
-        raise PriceUpdateError(url, "it is empty")
-    return snapshot

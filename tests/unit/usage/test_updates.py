@@ -3,13 +3,15 @@ import json
 import pickle
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import pytest
 from genai_prices.data_snapshot import get_snapshot, set_custom_snapshot
 from support.patience import PATIENCE
 
-from fastroai.errors import PriceUpdateError
+from fastroai.errors import ConfigurationError, PriceUpdateError
 from fastroai.usage import (
     CostCalculator,
     refresh_prices,
@@ -127,3 +129,19 @@ def test_prices_are_updated_in_the_background_until_stopped(server: PriceServer)
     with update_prices_in_background(url=server.url, interval=60) as updater:
         assert updater.wait(timeout=PATIENCE)
         assert CostCalculator().has_price("gpt-new", "openai")
+
+
+def test_a_list_without_prices_does_not_replace_those_in_use(server: PriceServer) -> None:
+    server.body, before = b"[]", get_snapshot()
+    with (
+        update_prices_in_background(url=server.url) as updater,
+        pytest.raises(PriceUpdateError, match="empty"),
+    ):
+        updater.wait(timeout=PATIENCE)
+    assert get_snapshot() is before
+
+
+@pytest.mark.parametrize("interval", [0, -1, 0.5, None, "x", True, timedelta.max, float("nan")])
+def test_an_interval_that_cannot_be_meant_is_refused(interval: Any) -> None:
+    with pytest.raises(ConfigurationError, match="interval="):
+        update_prices_in_background(interval=interval)
