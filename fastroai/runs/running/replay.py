@@ -186,7 +186,8 @@ def other_run(trace: RunTrace, kind: MachineKind, name: str) -> Divergence | Non
         ConfigurationError: it is a run of another kind.
     """
     if trace.kind != kind:
-        expected = f"the trace of a run of a {kind}; a {trace.kind} replays this one: {trace.pipeline!r}"
+        whose = "rows have no replay" if trace.kind == "rows" else f"a {trace.kind} replays this one"
+        expected = f"the trace of a run of a {kind}; {whose}: {trace.pipeline!r}"
         raise ConfigurationError("trace", trace, expected)
     if trace.pipeline != name:
         return Divergence(1, f"a run of {kind} {name!r}", f"a run of {kind} {trace.pipeline!r}")

@@ -26,7 +26,7 @@ from fastroai.store.reading.run_queries import (
 )
 from fastroai.store.reading.run_spending import SpentPart
 from fastroai.store.record.entries import RunHeader, entry_in_store
-from fastroai.store.record.headers import UNREADABLE, decode_header, header_key, run_of
+from fastroai.store.record.headers import KINDS_OF_KEYS, UNREADABLE, decode_header, header_key, run_of
 
 HEADERS: Final = header_key("")
 """The beginning of the keys of headers."""
@@ -141,7 +141,7 @@ def keys_of_orphan(key: str, entry: bytes | None, before: datetime) -> tuple[str
     run_id, epoch = run_of(key)
     with suppress(*UNREADABLE):
         if epoch and entry is not None and entry_in_store(run_id, 1, entry).at < before:
-            return tuple(f"{kind}:{run_id}:{epoch}" for kind in ("log", "signal", "line", "mail", "text"))
+            return tuple(f"{kind}:{run_id}:{epoch}" for kind in KINDS_OF_KEYS)
     return ()
 
 

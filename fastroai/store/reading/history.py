@@ -15,7 +15,6 @@ from pydantic_core import from_json
 from fastroai.errors import (
     ConfigurationError,
     RevisionConflict,
-    RunInProgress,
     RunNotFound,
     RunStoreUnavailable,
 )
@@ -117,6 +116,8 @@ class RunSummary:
     """The queue of a run that workers carry; `None` for a run of the process that began it."""
     rows: RowCounts | None = None
     """How far a run of rows is, as of `updated_at`; `None` for another run."""
+    open_questions: int = 0
+    """Questions of the run that wait for the answer of a person."""
 
     @classmethod
     def of(cls, found: FoundHeader) -> RunSummary:
@@ -127,7 +128,8 @@ class RunSummary:
         header = found.header
         as_recorded = {name: getattr(header, name) for name in _OF_HEADER}
         queue = None if header.routing is None else header.routing.queue
-        return cls(**as_recorded, status=found.state, queue=queue)
+        questions = len(header.questions)
+        return cls(**as_recorded, status=found.state, queue=queue, open_questions=questions)
 
     def spent(self, trace: RunTrace) -> Usage:
         """Return the spending of the run, from its trace, which must be the trace of this run.
@@ -158,7 +160,8 @@ class RunSummary:
         return max(self.updated_at - self.started_at, timedelta(0))
 
 
-_OF_HEADER: Final = tuple(one.name for one in fields(RunSummary) if one.name not in ("status", "queue"))
+_COMPUTED: Final = ("status", "queue", "open_questions")
+_OF_HEADER: Final = tuple(one.name for one in fields(RunSummary) if one.name not in _COMPUTED)
 """What a summary says of a run in the words of its header."""
 
 
@@ -559,7 +562,8 @@ class RunHistory:
         Runs that are in progress are kept, and so are unreadable runs, whose age is unknown. Paused, queued
         and interrupted runs are deleted like all others, and so are runs of which a coding agent performs the
         steps. To keep these, choose an `older_than` that is longer than any pause, or name the `status` of
-        those to delete. Keys that are left of runs without a header are removed, too.
+        those to delete. The runs of the rows of a `map` are deleted like all others, each by its own age and
+        status. Keys that are left of runs without a header are removed, too.
 
         Args:
             older_than: The time since the last change, as a `timedelta`. A number is refused, because its
@@ -726,12 +730,9 @@ class RunHistory:
             return ids
         if own is not None and own is self._store:
             return tuple(compress(ids, await own.delete_runs([_doomed(found) for found in doomed])))
-        deleted = list[str]()
-        for run_id in ids:
-            with suppress(RunInProgress, RunNotFound, *UNREADABLE):
-                await self.delete(run_id)
-                deleted.append(run_id)
-        return deleted
+        return tuple(
+            [run_id for run_id, found in zip(ids, doomed, strict=True) if await self._delete_found(found)]
+        )
 
     async def _forget_all_remains(self, seen: Collection[str], old: RunQuery, now: datetime) -> None:
         """Remove what is left of runs without a header, where index entries name them."""

@@ -115,7 +115,11 @@ def _header_of(key_id: str) -> bytes:
 
 
 def _checked_id(key_id: object) -> str:
-    if not isinstance(key_id, str) or not 0 < len(key_id.encode(errors="replace")) <= _LONGEST_ID:
+    try:
+        is_valid = isinstance(key_id, str) and 0 < len(key_id.encode()) <= _LONGEST_ID
+    except UnicodeEncodeError:
+        is_valid = False
+    if not isinstance(key_id, str) or not is_valid:
         raise ConfigurationError("keys", key_id, f"ids of 1 to {_LONGEST_ID} bytes of UTF-8")
     return key_id
 

@@ -101,6 +101,10 @@ def run_of(key: str) -> tuple[str, str]:
     return (run_id, epoch) if run_id and _EPOCH.fullmatch(epoch) else (rest, "")
 
 
+KINDS_OF_KEYS: Final = ("log", "signal", "line", "mail", "text", "rows")
+"""What the keys of a run begin with, besides that of its header."""
+
+
 def keys_of(header: RunHeader) -> tuple[str, ...]:
     """Return all keys of a run besides its header."""
     return (
@@ -117,7 +121,7 @@ async def keys_of_id(store: RunStore, run_id: str) -> list[str]:
     """Return the keys, except headers, of all runs that ever had this id: for one with a damaged header."""
     return [
         found.key
-        for prefix in (f"{kind}:{run_id}" for kind in ("log", "signal", "line", "mail", "text", "rows"))
+        for prefix in (f"{kind}:{run_id}" for kind in KINDS_OF_KEYS)
         async for found in keys_with(store, prefix)
         if run_of(found.key)[0] == run_id
     ]

@@ -951,6 +951,26 @@ class TestProgress:
         assert len(model_server.ledger.entries) == max(50, asked)
 
 
+@pytest.mark.parametrize("of", ["memory", "sqlite"])
+async def test_runs_of_rows_are_purged_each_by_its_own_status(of: str, tmp_path: Path) -> None:
+    @step
+    async def check(ctx: StepContext) -> str:
+        if ctx.get_input("row") == "bad":
+            raise ValueError("bad")
+        return "good"
+
+    store = MemoryRunStore() if of == "memory" else SQLiteRunStore(tmp_path / "runs.db")
+    await Pipeline("p", {"check": check}).map([{"row": "good"}, {"row": "bad"}], store=store, run_id="r")
+    history = RunHistory(store)
+    states = {run.run_id: run.status for run in await history.list()}
+    assert sorted(states.values()) == ["failed", "finished", "finished"]
+    doomed = {run_id for run_id, status in states.items() if status == "finished"}
+    for is_dry in (True, False):
+        assert set(await history.purge(timedelta(0), status="finished", dry_run=is_dry)) == doomed
+    assert [run.status for run in await history.list()] == ["failed"]
+    await store.aclose()
+
+
 async def test_rows_that_a_dead_process_left_are_purged_and_those_of_runs_stay(classify: Any) -> None:
     store = MemoryRunStore()
     await classify.map(["good"], store=store, run_id="r", record_rows=True)

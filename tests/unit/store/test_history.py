@@ -424,16 +424,18 @@ async def test_a_purge_passes_over_a_run_that_is_taken_up_or_gone_meanwhile(
 ) -> None:
     await at(3, "gone").end().write(store)
     await at(3, "taken").end().write(store)
-    history, delete = RunHistory(store), RunHistory.delete
+    write = store.compare_and_set
 
-    async def beaten(self: RunHistory, run_id: str, *, force: bool = False) -> None:
-        if run_id == "taken":
-            raise RunInProgress(run_id, "somebody", NOW)
-        await delete(self, run_id)
-        await delete(self, run_id)
+    async def beaten(key: str, value: bytes, *, revision: int) -> None:
+        if key == header_key("gone"):
+            await store.delete(key)
+        else:
+            await write(key, value, revision=revision)
+        await write(key, value, revision=revision)
 
-    monkeypatch.setattr(RunHistory, "delete", beaten)
-    assert await history.purge(timedelta(1)) == ()
+    monkeypatch.setattr(store, "compare_and_set", beaten)
+    assert await RunHistory(store).purge(timedelta(1)) == ()
+    assert [run.run_id for run in await RunHistory(store).list()] == ["taken"]
 
 
 async def test_a_purge_leaves_the_log_of_a_run_that_begins_meanwhile(store: MemoryRunStore) -> None:
