@@ -48,8 +48,8 @@ async def compare_splits(
 
     No variant runs again: the outputs are read from the store, and only evaluators may spend money. A run
     that failed is a case on which its variant failed. A run belongs to the variant that `route` chose, also
-    if a fallback answered later. Runs of variants that the router no longer has are left out. Each run is a
-    case, which one variant has had, so variants are compared as independent samples.
+    if a fallback answered later; variants that the router no longer has come last. Each run is a case, which
+    one variant has had, so variants are compared as independent samples.
 
     Args:
         router: The router. Its runs that have finished or failed are read, newest first.
@@ -82,7 +82,7 @@ async def compare_splits(
     if not found:
         expected = f"a store with runs of router {router.name!r} that have finished or failed"
         raise ConfigurationError("store", store, expected)
-    order = [name for name in router.pipelines if name in found]
+    order = sorted(found, key=[*router.pipelines, *found].index)
     async with budget_scope(budget, name="compare_splits"):
         options = RowOptions(concurrency=concurrency, around=current_scope())
         runs = Runs(run_id or uuid.uuid4().hex, options, store, None)

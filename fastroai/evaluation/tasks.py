@@ -20,7 +20,7 @@ from fastroai.rows.errors import RowFailed
 from fastroai.rows.options import RowOptions
 from fastroai.rows.run import RowRun
 from fastroai.rows.source import inputs_of_row
-from fastroai.rows.target import RowCall, RowTarget
+from fastroai.rows.target import RowCall, RowTarget, check_deps
 from fastroai.runs.request import RunRequest
 from fastroai.runtime.concurrency.threads import run_in_thread
 from fastroai.steps import PipelineConfig
@@ -150,9 +150,11 @@ def task(variant: Any, *, deps: object = None, retries: int | None = None) -> Ca
         retries: As in `map`: extra attempts at a case that has failed.
 
     Raises:
-        ConfigurationError: `variant` cannot be evaluated, or `retries` is not a whole number from 0.
+        ConfigurationError: `variant` cannot be evaluated, `retries` is not a whole number from 0, or `deps`
+            are given for a typed function or flow, which takes none.
     """
     target = target_of(variant, "variant")
+    check_deps(target, deps)
     inputs_of = partial(inputs_for, target)
     options = RowOptions(inputs=inputs_of, concurrency=1, retries=retries, on_error="stop")
 

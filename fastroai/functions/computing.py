@@ -8,15 +8,15 @@ from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, ClassVar, Generic, Literal, ParamSpec, Protocol, cast, overload
 
-from typing_extensions import TypeVar
+from typing_extensions import TypeVar, override
 
+from fastroai.errors import ContractViolation
 from fastroai.functions.declaring.conditions import Conditions, OutputConditions, Postcondition, Precondition
 from fastroai.functions.declaring.schemas import hash_of
 from fastroai.functions.declaring.signature import Signature
 from fastroai.functions.errors import CompileError, PostconditionFailed
 from fastroai.functions.function import Function, plain_function
 from fastroai.functions.kept_calls import CallDraft
-from fastroai.functions.pending import Pending
 from fastroai.steps import StepConfig, StepContext
 from fastroai.steps.context import in_thread
 from fastroai.usage import BudgetLike
@@ -73,21 +73,15 @@ class ComputeFunction(Function[P, OutputT], Generic[P, OutputT]):
         self._more_by_place = names[kinds.VAR_POSITIONAL]
         self._by_name, self._more_by_name = names[kinds.KEYWORD_ONLY], names[kinds.VAR_KEYWORD]
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Pending[OutputT]:
-        """Bind and check the arguments. The call is made when this is awaited.
+    @override
+    def _without_await(
+        self, arguments: Mapping[str, Any] | ContractViolation
+    ) -> Callable[[], OutputT] | None:
+        return None if self._is_async else partial(self._at_once, arguments)
 
-        If the function is not async, a call may be a condition without `await`: `if is_urgent(ticket):`. Then
-        it is made at once, in this thread, and is not on record.
-
-        Raises:
-            TypeError: an argument is missing, unknown, or given twice.
-            ContractViolation: an argument is not of the type of its parameter.
-        """
-        arguments = self.signature.bind(args, kwargs)
-        begin = partial(self._performed, arguments, self._config)
-        return Pending(self.name, begin, None if self._is_async else partial(self._at_once, arguments))
-
-    def _at_once(self, arguments: Mapping[str, Any]) -> OutputT:
+    def _at_once(self, arguments: Mapping[str, Any] | ContractViolation) -> OutputT:
+        if isinstance(arguments, ContractViolation):
+            raise arguments
         self._check_given(arguments)
         return self._checked_output(self._bound(arguments)())
 
@@ -151,9 +145,9 @@ def compute(
     `async` may also be a condition without `await`: `if is_urgent(ticket):`. Then it runs at once, and a
     resumed flow computes it again.
 
-    A call raises `TypeError` or `ContractViolation` at once if arguments do not fit. When it is awaited, it
-    raises `PreconditionFailed` if `given` does not hold, and `ContractViolation` or `PostconditionFailed` if
-    the output does not fit. Exceptions of the body are raised as they are.
+    A call raises `TypeError` at once if an argument is missing or unknown. When it is awaited, it raises
+    `ContractViolation` if an argument or the output is not of its type, `PreconditionFailed` if `given` does
+    not hold, and `PostconditionFailed` if `ensure` does not. Exceptions of the body are raised as they are.
 
     Args:
         function: The function.

@@ -104,8 +104,16 @@ class Function(BaseStep[Any, OutputT], MapsRows[OutputT], Generic[P, OutputT]):
         try:
             arguments = self.signature.bind(args, kwargs)
         except ContractViolation as violation:
-            return Pending(self.name, functools.partial(_refused, violation))
-        return Pending(self.name, functools.partial(self._performed, arguments, self._config))
+            refuse = functools.partial(_refused, violation)
+            return Pending(self.name, refuse, self._without_await(violation))
+        begin = functools.partial(self._performed, arguments, self._config)
+        return Pending(self.name, begin, self._without_await(arguments))
+
+    def _without_await(
+        self, arguments: Mapping[str, Any] | ContractViolation
+    ) -> Callable[[], OutputT] | None:
+        """Return what makes the call as a condition without `await`, or refuses it; `None` if nothing can."""
+        return None
 
     @property
     def records(self) -> tuple[CallRecord, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import logging
 import math
 from abc import abstractmethod
@@ -479,6 +480,9 @@ class SplitPipeline(BasePipeline[DepsT, InputT, OutputT]):
     `key` is a function of the inputs and `deps`, not async. It returns the key that stays with one variant,
     such as the id of a user. The variant that ran is `result.route`. Add variants before the first run: a run
     without any raises `ConfigurationError`.
+
+    Raises:
+        ConfigurationError: `key` is not a function, or is async, or `name` or `config` is invalid.
     """
 
     def __init__(
@@ -491,6 +495,8 @@ class SplitPipeline(BasePipeline[DepsT, InputT, OutputT]):
         fallback_on: FallbackOn | None = None,
     ) -> None:
         super().__init__(name, config=config, version=version, fallback_on=fallback_on)
+        if not callable(key) or inspect.iscoroutinefunction(key):
+            raise ConfigurationError("key", key, "a function of the inputs and deps that is not async")
         self._key = key
         self._weights: dict[str, float] = {}
 

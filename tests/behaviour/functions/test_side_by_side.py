@@ -26,6 +26,7 @@ from fastroai.functions import (
     InferFunction,
     Success,
     await_human,
+    compute,
     contract,
     debate,
     parallel,
@@ -291,3 +292,13 @@ async def test_outside_of_runs_errors_have_what_all_members_have_spent(
     with pytest.raises(ParallelValidationFailed) as refused:
         await parallel(classify("good"), classify("good"), validate=lambda results: len(results) > 2)
     assert refused.value.usage.cost_usd == listed_costs(server) - before
+
+
+async def test_a_call_of_code_with_a_wrong_argument_fails_by_itself_too() -> None:
+    @compute
+    def double(number: int) -> int:
+        return 2 * number
+
+    assert await parallel(double(2), double("two"), require=1) == (4,)  # type: ignore[arg-type]
+    with pytest.raises(ContractViolation, match="number"):
+        assert double("two")  # type: ignore[arg-type]

@@ -339,6 +339,8 @@ class TestTasks:
             compare_sync({}, CASES)
         with pytest.raises(ConfigurationError, match="evaluators"):
             compare_sync(variants, CASES, ["exact"])  # type: ignore[list-item]
+        with pytest.raises(ConfigurationError, match="deps='d': expected none, because .* is a function"):
+            task(variants["small"], deps="d")
 
 
 class Split(BasePipeline[None, dict[str, str], str]):
@@ -379,3 +381,8 @@ async def test_splits_of_a_router_are_compared_by_the_runs_on_record(server: Mod
     assert len(server.ledger.entries) == 12
     with pytest.raises(ConfigurationError, match="runs of router 'other'"):
         await compare_splits(Split("other"), store=store)
+
+    renamed = Split("split")  # a later version of it
+    renamed.register_pipeline("large", variant(LARGE))
+    again = await compare_splits(renamed, store=store, expected_outputs=expected)
+    assert {name: len(one.cases) for name, one in again.variants.items()} == {"large": 6, "small": 6}

@@ -667,3 +667,12 @@ async def test_a_router_has_the_settings_of_a_run() -> None:
     made.add_variant("only", answering("only"), weight=1)
     await made.execute(run_id="r")
     assert (await made.get_state("r")).outputs == {"route": "only"}
+
+
+def test_the_key_of_a_split_is_a_function_that_is_not_async() -> None:
+    async def key(inputs: Any, deps: Any) -> str:
+        return "one"
+
+    for given in (key, None, "user_id"):
+        with pytest.raises(ConfigurationError, match="key=.*: expected a function of the inputs and deps"):
+            SplitPipeline("split", key=given)  # type: ignore[arg-type]
