@@ -247,7 +247,7 @@ def listed(run: RunSummary) -> ListedFlow:
         flow_id=run.run_id,
         workflow=run.pipeline or "",
         status=_LISTED.get(run.status, "in_progress"),
-        awaits=run.status == "paused",
+        awaits=run.open_questions > 0,
         started_at=run.started_at,
         updated_at=run.updated_at,
         error=run.error,

@@ -59,6 +59,19 @@ flows:
         on_kill: null
       - {id: two, intent: Go on, depends_on: [sure]}
 """
+COMPUTED = """
+version: "0.2"
+contracts:
+  N: {n: {type: integer}}
+functions:
+  work: {mode: compute, intent: Do it, input: {}, output: N}
+flows:
+  main:
+    input: {}
+    steps:
+      - {id: one, function: work}
+      - {id: two, function: work, depends_on: [one]}
+"""
 GATES = """
 version: "0.2"
 functions:
@@ -185,6 +198,21 @@ async def test_a_gate_that_was_resolved_by_a_call_is_not_in_the_inbox() -> None:
     listed = await runs.list_flows()
     assert isinstance(listed, FlowList)
     assert [(one.status, one.awaits) for one in listed.flows] == [("killed", False)]
+
+
+async def test_a_flow_that_somebody_paused_waits_at_no_gate() -> None:
+    store = MemoryRunStore()
+
+    async def pause() -> dict[str, int]:
+        await bound.pause("f", store=store)
+        return {"n": 1}
+
+    bound = Workflow.load(COMPUTED).bind(functions={"work": pause})
+    result = await bound.run({}, run_id="f", store=store)
+    assert (result.status, result.questions) == ("paused", ())
+    listed = await WorkflowRuns(store).list_flows()
+    assert isinstance(listed, FlowList)
+    assert [(flow.flow_id, flow.awaits) for flow in listed.flows] == [("f", False)]
 
 
 async def test_a_trace_says_who_decided_at_a_gate() -> None:
