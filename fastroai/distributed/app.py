@@ -174,7 +174,14 @@ class Distributed(Client):
 
         A worker takes runs from it only if it is among the worker's `queues`. By default, the queue has no
         limits and no partitions. A second call with the same name replaces the options.
+
+        Raises:
+            ConfigurationError: the name is not text, or `options` are not `QueueOptions`.
         """
+        if not isinstance(name, str) or not name:
+            raise ConfigurationError("name", name, "the name of a queue")
+        if not isinstance(options, QueueOptions | None):
+            raise ConfigurationError("options", options, "QueueOptions(...)")
         self._declared[name] = options or QueueOptions()
 
     @takes_options(PlaceOptions)

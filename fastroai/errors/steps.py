@@ -183,7 +183,7 @@ class ContractViolation(NoUsableOutput):
         return tuple(map(_told, self.details))
 
     def __str__(self) -> str:
-        whose = f"pipeline {self.pipeline!r}" if self.step_id is None else f"{self.kind} {self.step_id!r}"
+        whose = repr(self.pipeline) if self.step_id is None else f"{self.kind} {self.step_id!r}"
         told = "; ".join(self.violations[:5])
         more = len(self.details) - 5
         return f"{whose}: {_VIOLATED[self.direction]}: {told}{f'; and {more} more' if more > 0 else ''}"

@@ -1,6 +1,7 @@
 """The batches of the model server: those of OpenAI Responses, with their files, and of Anthropic Messages."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -19,6 +20,7 @@ AnswerBatched: TypeAlias = Callable[[Mapping[str, str], bytes, str], tuple[int, 
 
 A body that is not JSON is a text."""
 
+_COUNTED: Final = ("processing", "succeeded", "errored", "canceled", "expired")
 _NOT_FOUND: Final = {"error": {"message": "no such file or batch", "type": "not_found_error"}}
 
 
@@ -154,12 +156,12 @@ class Batches:
                 "status": "cancelled" if batch.is_cancelled else "completed" if has_ended else "in_progress",
                 "created_at": int(batch.created.timestamp()),
             }
-        counts = {"processing": 0, "succeeded": 0, "errored": 0, "canceled": 0, "expired": 0}
+        ends = Counter(line["result"]["type"] if has_ended else "processing" for line in batch.results)
         return {
             "id": name,
             "type": "message_batch",
             "processing_status": "ended" if has_ended else "in_progress",
-            "request_counts": counts | {"succeeded" if has_ended else "processing": len(batch.requests)},
+            "request_counts": {of: ends[of] for of in _COUNTED},
             "created_at": created,
             "expires_at": created,
             "ended_at": created if has_ended else None,

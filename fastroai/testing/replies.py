@@ -261,7 +261,7 @@ class Reply:
     def __post_init__(self) -> None:
         if self.text and self.data is not None:
             raise ValueError("Reply(text=..., data=...): give the text or the structured data, not both")
-        if not _is_number(self.chunk_size) or self.chunk_size < 1:
+        if not _is_whole(self.chunk_size) or self.chunk_size < 1:
             raise ValueError(f"Reply(chunk_size={self.chunk_size!r}): expected at least 1 character")
         check_durations("Reply", latency=self.latency, chunk_delay=self.chunk_delay)
 
@@ -294,7 +294,11 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def _count(owner: str, after: int) -> int:
-    if not _is_number(after) or after < 0:
+    if not _is_whole(after) or after < 0:
         raise ValueError(f"{owner}(after={after!r}): expected a number of pieces, 0 or more")
     return after

@@ -151,6 +151,8 @@ async def test_a_run_begins_after_its_delay(app: Distributed) -> None:
 
 async def test_what_the_queues_would_accept_and_never_run_is_refused(app: Distributed, url: str) -> None:
     app.register_queue("tenants", QueueOptions(partition_concurrency=1))
+    with pytest.raises(ConfigurationError, match=r"expected QueueOptions\(...\)"):
+        app.register_queue("plain", {"global_concurrency": 1})  # type: ignore[arg-type]
     async with app.worker(queues=["default", "tenants"], **FAST), Client(url, name=app.app) as client:
         for one in (app, client):
             with pytest.raises(ConfigurationError, match="which queue 'tenants' needs"):

@@ -247,7 +247,7 @@ async def test_inputs_that_do_not_fit_stop_the_run_before_any_step() -> None:
             async for event in stream:
                 events.append(event)
     assert str(caught.value).startswith(
-        "pipeline 'shop': its inputs do not fit its contract: order: Field required; country: Input should"
+        "'shop': its inputs do not fit its contract: order: Field required; country: Input should"
     )
     assert (caught.value.step_id, caught.value.pipeline, caught.value.data) == (None, "shop", {"country": 3})
     assert [(type(event), event.error) for event in events] == [(ContractViolated, caught.value)]
@@ -256,7 +256,7 @@ async def test_inputs_that_do_not_fit_stop_the_run_before_any_step() -> None:
 async def test_a_nested_pipeline_with_other_inputs_is_a_failed_step() -> None:
     inner: Pipeline[Any, Any] = Pipeline("inner", {"read": read}, accepts=Inputs)
     outer: Pipeline[Any, Any] = Pipeline("outer", {"inner": inner.as_step()})
-    with pytest.raises(StepExecutionError, match="pipeline 'inner': its inputs") as caught:
+    with pytest.raises(StepExecutionError, match="'inner': its inputs") as caught:
         await outer.execute()
     assert caught.value.step_id == "inner"
 

@@ -87,6 +87,7 @@ def test_what_cannot_be_decrypted_says_why(
         ({"": KEY}, "ids of 1 to 255 bytes"),
         ({"x" * 256: KEY}, "ids of 1 to 255 bytes"),
         ({1: KEY}, "ids of 1 to 255 bytes"),
+        ({"\ud800": KEY}, "ids of 1 to 255 bytes"),
         ({"a": "secret"}, r"keys\['a'\]='\(not shown\)': expected a key of 32 bytes"),
         ({"a": b"secret"}, "expected a key of 32 bytes"),
         ({"a": "sécret"}, "expected a key of 32 bytes"),

@@ -47,7 +47,7 @@ def test_text_and_data_in_one_reply_are_refused() -> None:
 
 
 def test_a_reply_in_empty_chunks_is_refused() -> None:
-    for size in (0, None, "16"):
+    for size in (0, None, "16", 1.5):
         wrong: Any = size
         with pytest.raises(ValueError, match=rf"chunk_size={size!r}.*at least 1"):
             Reply("text", chunk_size=wrong)

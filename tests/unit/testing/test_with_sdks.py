@@ -294,6 +294,8 @@ async def test_a_fault_in_a_batch_is_that_of_one_request(model_server: ModelServ
         results = {
             one.custom_id: one.result.type async for one in await client.messages.batches.results(made.id)
         }
+    counts = made.request_counts
+    assert (counts.succeeded, counts.expired) == ((2, 0) if fault.kind == "malformed" else (1, 1))
     assert results == {"good": "succeeded", "bad": "succeeded" if fault.kind == "malformed" else "expired"}
     is_billed = fault.kind == "malformed"
     assert [entry.billed for entry in model_server.ledger.entries] == [True, is_billed] * 2
