@@ -16,7 +16,7 @@ from typing_extensions import TypeVar, Unpack
 from fastroai.distributed.client import Client, as_json, check_name, check_partition, check_priority
 from fastroai.distributed.engine import QueueOptions, Schedule, check_schedule
 from fastroai.distributed.handle import RunHandle
-from fastroai.distributed.options import DEFAULT, MapOptions, PlaceOptions, StartOptions
+from fastroai.distributed.options import DEFAULT, DEFAULTS, MapOptions, PlaceOptions, StartOptions
 from fastroai.distributed.registered import CarriedRun, DepsFactory, Registered
 from fastroai.distributed.worker import Worker, WorkerTerms
 from fastroai.errors import ConfigurationError, FastroAIError, RunExists, RunStoreUnavailable
@@ -184,7 +184,7 @@ class Distributed(Client):
             raise ConfigurationError("options", options, "QueueOptions(...)")
         self._declared[name] = options or QueueOptions()
 
-    @takes_options(PlaceOptions)
+    @takes_options(PlaceOptions, defaults=DEFAULTS)
     def schedule(
         self,
         name: str,
@@ -278,7 +278,7 @@ class Distributed(Client):
     async def start(
         self, pipeline: str, inputs: Mapping[str, Any] | None = None, **options: Unpack[StartOptions]
     ) -> RunHandle[Any]: ...
-    @takes_options(StartOptions)
+    @takes_options(StartOptions, defaults=DEFAULTS)
     async def start(
         self,
         pipeline: str | FrontDoor[Any, Any, Any],
@@ -308,7 +308,7 @@ class Distributed(Client):
     async def map(
         self, function: str, rows: RowSource, **options: Unpack[MapOptions]
     ) -> RunHandle[RowTable[Any]]: ...
-    @takes_options(MapOptions)
+    @takes_options(MapOptions, defaults=DEFAULTS)
     async def map(
         self, function: str | MapsRows[Any], rows: RowSource, **options: Unpack[MapOptions]
     ) -> RunHandle[RowTable[Any]]:

@@ -17,7 +17,7 @@ from typing_extensions import Unpack
 
 from fastroai.distributed.engine import EngineClient, places_of, upgrade
 from fastroai.distributed.handle import RunHandle
-from fastroai.distributed.options import DEFAULT, MapOptions, StartOptions
+from fastroai.distributed.options import DEFAULT, DEFAULTS, MapOptions, StartOptions
 from fastroai.distributed.reconciling import begin_soon, go_on_soon
 from fastroai.distributed.roster import (
     KnownDefinition,
@@ -127,7 +127,7 @@ class Client:
 
     # --- runs ---
 
-    @takes_options(StartOptions)
+    @takes_options(StartOptions, defaults=DEFAULTS)
     async def start(
         self, pipeline: str, inputs: Mapping[str, Any] | None = None, **options: Unpack[StartOptions]
     ) -> RunHandle[Any]:
@@ -160,7 +160,7 @@ class Client:
         keeper, checked = await self._keeper_and_inputs(pipeline, inputs)
         return await self._start(keeper, checked, **options)
 
-    @takes_options(MapOptions)
+    @takes_options(MapOptions, defaults=DEFAULTS)
     async def map(
         self, function: str, rows: RowSource, **options: Unpack[MapOptions]
     ) -> RunHandle[RowTable[Any]]:

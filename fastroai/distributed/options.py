@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Final
 
 from typing_extensions import TypedDict
@@ -18,6 +18,15 @@ if TYPE_CHECKING:
 
 DEFAULT: Final = "default"
 """The name of the queue for runs that name none."""
+DEFAULTS: Final[Mapping[str, object]] = {
+    "queue": DEFAULT,
+    "tags": (),
+    "delay": 0.0,
+    "batch": False,
+    "on_error": "record",
+    "on_changed": "ask",
+}
+"""The defaults of those options whose default is not `None`."""
 
 
 class PlaceOptions(TypedDict, total=False):

@@ -102,8 +102,8 @@ class StoredLimits:
     """The `LimitStore` in a store of runs."""
 
     runs: RunStore
-    lines: LimitValues[OpenLine] = field(compare=False)
-    circuits: LimitValues[OpenCircuit] = field(compare=False)
+    lines: LimitValues[OpenLine] = field(compare=False, repr=False)
+    circuits: LimitValues[OpenCircuit] = field(compare=False, repr=False)
 
     def in_background(self, work: Coroutine[Any, Any, T], kept_in: set[Future[T]]) -> Future[T]:
         """Run a coroutine on the background loop."""

@@ -238,3 +238,11 @@ async def test_two_limits_of_one_store_and_key_are_one_and_must_have_the_same_nu
 def test_invalid_options_are_refused(option: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(option))):
         ProviderLimit(max_concurrency=1, **option)
+
+
+def test_limits_of_one_key_in_two_stores_have_one_order_in_all_processes(tmp_path: Path) -> None:
+    """Otherwise, two requests under both could wait for each other."""
+    paths = [tmp_path / "a.db", tmp_path / "b.db"]
+    for made in (paths, paths[::-1]):
+        limits = {path: ProviderLimit(max_concurrency=1, store=path) for path in made}
+        assert sorted(paths, key=lambda path: limits[path].order) == paths

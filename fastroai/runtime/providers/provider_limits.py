@@ -140,14 +140,16 @@ class ProviderLimit:
         return self.max_concurrency, self.requests_per_minute, self.tokens_per_minute
 
     @property
-    def order(self) -> tuple[bool, str, int]:
+    def order(self) -> tuple[bool, str, str, int]:
         """Sort key of this limit: a request under several limits waits for the limits in this order.
 
         With one order for all requests, no two wait for each other. Limits without a store come first, in the
-        order in which they were made. Limits with a store come last, by their `key`, so that limits with
-        different keys have the same order in all processes.
+        order in which they were made. Limits with a store come last, by their `key` and by the address of
+        their store, so that they have the same order in all processes.
         """
-        return self.sharing is not None, "" if self.sharing is None else self.sharing.key, self.serial
+        if self.sharing is None:
+            return False, "", "", self.serial
+        return True, self.sharing.key, repr(self.sharing.store), self.serial
 
 
 ProviderLimits = Mapping[str, ProviderLimit]

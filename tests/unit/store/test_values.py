@@ -207,7 +207,11 @@ def circle() -> dict[str, Any]:
 
 
 REFUSED: list[tuple[object, Any, str]] = [
-    (ORDER, None, "Order: without a declared type only plain JSON can be stored; declare it"),
+    (
+        ORDER,
+        None,
+        "Order: without a declared type only plain JSON can be stored; declare the type of a result",
+    ),
     ({"a": [1, ORDER]}, None, r"Order at a\[1\]: without"),
     ({"a": {"b": {1: 2}}}, None, "int at a.b key 1: without"),
     ((1, 2), None, "tuple: without"),
