@@ -116,8 +116,8 @@ def _text(value: object) -> bytes:
 def _advice(declared: Any) -> str:
     if declared is None:
         return (
-            "without a declared type only plain JSON can be stored; declare the type of a result (`-> Type`, or "
-            "returns=Type), or convert the value, as model_dump(mode='json') does"
+            "without a declared type only plain JSON can be stored; declare the type of a result (`-> Type`, "
+            "or returns=Type), or convert the value, as model_dump(mode='json') does"
         )
     return f"pydantic knows no way to store {_name(declared)}; return plain JSON, or a type that it knows"
 
