@@ -82,8 +82,6 @@ class RowsOnRecord:
         """The same for the header of the run, with all other spending."""
         self.positions: dict[int, int] = {}
         """Position in the log of the last end of each row, by the number of its key."""
-        self.has_runs = False
-        """Whether each row is a run by itself, which has its spending on record."""
         self.begun: dict[str, RowStarted] = {}
         """The starts of runs of rows that have not ended, by the id of the run."""
         self.children: dict[str, tuple[Sequence[Charge], Sequence[AgentCharges]]] = {}
@@ -107,7 +105,7 @@ class RowsOnRecord:
             case QuestionAsked() | AnswerGiven() | WaitStarted() | WaitEnded():
                 self._kept[position] = fact  # they do not say of which row they are
             case RowStarted():
-                self.has_runs, self.begun[fact.child] = True, fact
+                self.begun[fact.child] = fact
             case RowEnded():
                 self.begun.pop(fact.child, None)
                 self.machine.handle(fact)
