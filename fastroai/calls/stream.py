@@ -202,7 +202,8 @@ class ChatStream(SettledStream[StreamChunk[OutputDataT]], Generic[OutputDataT]):
     async def stream_output(self, *, debounce_by: float | None = DEBOUNCE_BY) -> AsyncIterator[OutputDataT]:
         """Iterate the output so far, partially validated. The last one is the whole output.
 
-        Parts that are not valid yet are left out. After `cancel`, there is no whole output if the part that
+        Parts that are not valid yet, such as the last item of a list, are left out. While a required field of
+        a model has not come, there is no output. After `cancel`, there is no whole output if the part that
         has come is not valid.
 
         Args:
@@ -293,8 +294,8 @@ class ChatStream(SettledStream[StreamChunk[OutputDataT]], Generic[OutputDataT]):
         Other tasks may call this, too. The text is the output then, and `response.is_cut` is true. There is
         no output if the answer has not begun, for example because a tool runs, or if it is not valid, such as
         half of a structured output: then the stream ends without a final chunk, and `response` stays `None`.
-        If all of the answer has arrived, this does nothing. To stop the answer without reading on, leave the
-        stream.
+        If all of the answer has arrived, this does nothing. The stopped request counts as unmeasured: budgets
+        charge the most that it can have cost. To stop the answer without reading on, leave the stream.
         """
         if self._streaming is None:
             self._pump.stop()

@@ -21,9 +21,10 @@ class Check:
     """A condition, with a description that errors show if it does not hold.
 
     `function` returns True or False. Or it returns nothing, and raises AssertionError or ValueError with a
-    text if the condition does not hold. Any other value raises `ConfigurationError`. Any other exception
-    counts in a `Contract` as a condition that does not hold; in a typed function, it is raised. The function
-    must not be `async`, and runs on the event loop.
+    text if the condition does not hold. Any other value raises `ConfigurationError`. A lambda in a typed
+    function is different: its condition holds if the value is true, and so does not hold if that is `None`.
+    Any other exception counts in a `Contract` as a condition that does not hold; in a typed function, it is
+    raised. The function must not be `async`, and runs on the event loop.
 
     Raises:
         ConfigurationError: the description is empty, or the function is `async` or cannot be called.

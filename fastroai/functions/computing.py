@@ -27,9 +27,10 @@ R = TypeVar("R")
 
 
 class ComputeFunction(Function[P, OutputT], Generic[P, OutputT]):
-    """A typed function that runs its own body, and never asks a model; made by `compute`.
+    """A typed function whose output is computed by its own body, not asked of a model; made by `compute`.
 
-    It is awaited, checked and put on record like a function of `@infer`, and can be a step.
+    It is awaited, checked and put on record like a function of `@infer`, and can be a step. Its body may call
+    agents and functions of `@infer`, which its `budget` limits.
     """
 
     kind: ClassVar[Literal["infer", "compute"]] = "compute"

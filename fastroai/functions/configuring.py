@@ -171,11 +171,12 @@ def reset() -> None:
 
 @contextmanager
 def configured(**settings: Unpack[Settings]) -> Generator[Configuration]:
-    """Use other settings inside of a `with` block, for tests and tenants. Settings that are not given stay.
+    """Use other defaults of typed functions and flows inside of a `with` block, for tests and tenants.
 
-    The block gets the `Configuration` that holds in it: `with configured(...) as settings`. Afterwards, the
-    settings from before hold again. Tasks that begin inside of the block have these settings, too, to their
-    end. Other tasks do not.
+    The settings are those of `configure`; those that are not given stay. Agents, pipelines and graphs take
+    only `strict_version` from here. The block gets the `Configuration` that holds in it:
+    `with configured(...) as settings`. Afterwards, the settings from before hold again. Tasks that begin
+    inside of the block have these settings, too, to their end. Other tasks do not.
 
         with configured(test_mode=True, sample_n=10):
             (await classify("Great!")).assert_stable()

@@ -127,7 +127,9 @@ class EdgesResolved(DecidedAfter):
 class BranchTimedOut(Notes, PlanFact):
     """The event that a branch of a graph took longer than `branch_timeout`, and so has failed.
 
-    `branch` names the branch, `failure` describes the error, and `error` is the exception.
+    `branch` is the fork, the number of its visit and the name of the branch, such as `split#1/draft`. For a
+    fork inside of a branch, that branch comes before it. `failure` describes the error, and `error` is the
+    exception, a `TimeLimitExceeded`.
     """
 
     kind: ClassVar[str] = "branch_timed_out"
@@ -150,7 +152,8 @@ class BranchTimedOut(Notes, PlanFact):
 class ValueWritten(PlacedFact, Notes, PlanFact):
     """The event that a node wrote a value into the graph's memory with `ctx.write`, while it was running.
 
-    `key` is the key in memory, and `value` the value; in an event from a store, its JSON.
+    `key` is the key in memory, and `value` the value; in an event from a store, its JSON. Only the log and
+    traces have this fact; listeners (`on_event`) do not get it.
     """
 
     kind: ClassVar[str] = "value_written"
@@ -167,7 +170,8 @@ class ValueWritten(PlacedFact, Notes, PlanFact):
 class MessagesAdded(PlacedFact, Notes, PlanFact):
     """The event that a visit to a node added the messages of its agent calls to the conversation of a graph.
 
-    `place` names the attempt at the node that did so.
+    `place` names the attempt at the node that did so. Only the log and traces have this fact; listeners
+    (`on_event`) do not get it.
     """
 
     kind: ClassVar[str] = "messages_added"

@@ -258,7 +258,11 @@ class Graph(
 
     @property
     def terminals(self) -> tuple[str, ...]:
-        """Ids of the last nodes, in the order of their declaration. The output of one is that of the run."""
+        """Ids of the last nodes, in the order of their declaration.
+
+        The output of the run is that of the terminal that it reached. If it reached several, it is that of
+        the one that comes first here.
+        """
         return self._plan.terminals
 
     @cached_property
@@ -420,8 +424,9 @@ class Graph(
             force: Continue although the graph has changed, and take the run from the process that has it,
                 even if that process still works on it. Use it only if you know that the other process hangs.
             on_changed: What to do if the instructions, the model or the like of a call on record have
-                changed: `"ask"` asks the model again, `"keep"` uses the answer on record, and `"fail"` raises
-                `CallChangedError`. By default, what the config says, which is `"ask"` unless it is set.
+                changed: `"ask"` asks the model again, `"keep"` uses the answer on record, and `"fail"` makes
+                the node fail with `CallChangedError`, before anything is sent. By default, what the config
+                says, which is `"ask"` unless it is set.
             on_busy: What to do if a process has the run: `"reject"`, the default, raises `RunInProgress`;
                 `"enqueue"` waits until the run has ended or paused; `"interrupt"` cancels it there first.
             busy_timeout: Seconds for which `on_busy` waits, by default 60.

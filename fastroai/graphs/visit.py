@@ -91,7 +91,7 @@ class OpenVisit:
 
         Raises:
             ConfigurationError: the node declares its `writes`, and the key is not one of them.
-            ValueNotStorable: the run is on record, and the value has no form in JSON.
+            ValueNotStorable: the run is on record, and the value is not plain JSON.
         """
         if not isinstance(key, str) or not key:
             raise ConfigurationError("key", key, "a non-empty string")

@@ -64,14 +64,14 @@ class Awaited(ABC, Generic[T_co]):
 
     @abstractmethod
     async def look(self, wait: StepWait) -> WaitEnded | None:
-        """Return the end of the wait, which `wait.over(value)` makes; or `None` if it is not over.
+        """Look whether the wait is over. Return `wait.over(value)` if it is, and otherwise `None`.
 
         After `None`, the step halts. `ctx.wait_for` calls this method when the step first waits, and each
         time that the step runs again until the wait is over. Subclasses implement it.
 
-        Call `wait.look_again` in each look, so that `wake` resumes the run when that time has come. In a look
-        without a call, the time of the first look still holds: it is past, so each `wake` resumes the run; or
-        the first look set none, and only `resume` does.
+        Call `wait.look_again` in each look that returns `None`: `wake` resumes the run when that time has
+        come. After a look without this call, the time that the first look set counts. That time is past, so
+        every `wake` resumes the run. If the first look set no time, only `resume` continues the run.
         """
 
     def result(self, ended: WaitEnded, wait: StepWait) -> T_co:

@@ -210,10 +210,11 @@ class PipelineResult(RunResult, Generic[OutputT]):
         return not self.errors
 
     def within(self, scope: Scope, since: float) -> PipelineResult[OutputT]:
-        """Return this result as that of the run of a router, which chose this pipeline. Routers call this.
+        """Return a copy of this result as the result of the run of a router that chose this pipeline.
 
-        In the copy, `run_id`, `routes` and the totals of `usage` are those of the router's run, which has the
-        scope `scope`. Times of steps are counted from `since`, a value of `time.perf_counter`.
+        Routers call this. In the copy, `run_id`, `routes` and the totals of `usage` are those of the router's
+        run, which has the scope `scope`. Times of steps are counted from `since`, a value of
+        `time.perf_counter`.
         """
         usage = self.usage.within(scope, since)
         return replace(self, usage=usage, run_id=scope.run_id, routes=routes_of(scope))

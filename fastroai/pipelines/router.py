@@ -430,8 +430,9 @@ class BasePipeline(
             inputs: A function of the `StepContext` that returns the router's inputs; by default they are the
                 outer run's, and the outputs of the step's direct dependencies under their ids, which replace
                 inputs of the same name.
-            config: Settings of the step, in place of inherited ones. Set `total_timeout` to limit its time:
-                `timeout` raises `ConfigurationError`.
+            config: Settings of the step. Each one that it sets takes the place of the inherited one; the
+                others are inherited. Set `total_timeout` to limit its time: `timeout` raises
+                `ConfigurationError`.
         """
         own = config or StepConfig()
         return NestedStep(self, inputs, replace(own_settings(self.config, own), timeout=own.timeout))

@@ -17,8 +17,8 @@ from fastroai.runtime.facts import Begins, Ends, FailureFacts, Outcome, PlanFact
 class RowStarted(Begins, PlanFact):
     """The event that `map` of a pipeline, graph, router or flow begins the run of a row.
 
-    `number` is the position of the row, `key` identifies it, and `child` is the id of its run. Rows of
-    functions and agents have no runs of their own, so they have no such event.
+    `number` is the position of the row, from 0, `key` identifies it, and `child` is the id of its run. Rows
+    of functions and agents have no runs of their own, so they have no such event.
     """
 
     kind: ClassVar[str] = "row_started"

@@ -276,7 +276,8 @@ class RowTable(Generic[OutputT]):
         `error`, `cost_usd`, `input_tokens`, `output_tokens`, `requests`, `attempts`, `cached` and
         `duration_ms`. An input with the name of another column becomes `input_NAME`. A field of the output
         with such a name, or that of an input, becomes `output_NAME`. Inputs and outputs are as JSON, so a
-        date is a text. `cost_usd` is `None` unless the whole cost is known.
+        date is a text. `cost_usd` is `None` unless the whole cost is known. With a store, this reads all
+        rows, and blocks the event loop meanwhile.
         """
         rows = [*self]
         columns = self.output_columns(rows)

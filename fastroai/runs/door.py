@@ -326,9 +326,10 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
                 only if you know that the other process hangs; else a step may run in both at the same time.
             on_changed: What to do when the code makes a call that is on record, and what is declared for it
                 has changed: its intent, context, instructions, model, output type or settings. `"ask"` asks
-                the model anew, `"keep"` uses the answer on record, and `"fail"` raises `CallChangedError`
-                before anything is sent. By default, what the config says, which is `"ask"` unless given. The
-                facts `CallChanged` and `CallLeftOver` say what was done. Steps that have finished stay so.
+                the model again, and `"keep"` uses the answer on record. `"fail"` makes the step fail with
+                `CallChangedError` before anything is sent; in a flow, `resume` raises that error. By default,
+                what the config says, which is `"ask"` unless given. The facts `CallChanged` and
+                `CallLeftOver` say what was done. Steps that have finished stay so.
             on_busy: What to do if a process has the run. `"reject"` raises `RunInProgress`. `"enqueue"` waits
                 until the run has ended or paused, in one line with the waiting callers of all processes.
                 `"interrupt"` cancels the run, as `cancel` does, and resumes it when it has ended.

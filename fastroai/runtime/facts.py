@@ -126,7 +126,9 @@ class RunEvent:
     def run_id(self) -> str:
         """The id of the run. Events of nested pipelines and graphs have the id of the outermost run.
 
-        Only rows of `map` are runs with ids of their own.
+        A row of a `map` over a pipeline, graph, router or flow is a run with its own id if a store keeps the
+        rows. Otherwise, events of rows have the id of the `map`. In a `budget_scope` outside of runs, the id
+        is that of the outermost scope.
         """
         return self.part.run_id
 
@@ -1083,10 +1085,11 @@ def wait_id(place: str, *names: str) -> str:
 
 @dataclass(slots=True)
 class QuestionAsked(StepFact, Begins, PlanFact):
-    """A step asked a person a question: with `ctx.ask`, as a pause node of a graph, or as a workflow's gate.
+    """A step asked a person a question: with `ctx.ask` or `await_human`, as a pause node, or at a gate.
 
-    The questions of `ctx.ask` are only in the log and in traces; listeners (`on_event`) get a `StepHalted`.
-    A pause node returns the question, and its output is the answer.
+    A pause node of a graph returns the question, and its output is the answer. Listeners (`on_event`) get
+    this event for pause nodes only; for other questions, they get a `StepHalted`. If the run is resumed and
+    a step asks a question again that has no answer, there is another `QuestionAsked` with the same `id`.
     """
 
     kind: ClassVar[str] = "question_asked"
@@ -1171,7 +1174,9 @@ class AnswerGiven(StepFact, Ends, PlanFact):
 class WaitStarted(StepFact, Begins):
     """A step began to sleep, or to wait for a message or for anything else but an answer.
 
-    Only the log and traces have this fact; listeners (`on_event`) do not get it.
+    If the run is resumed and the step still waits, there is another one, with the same `wait.id`. Only the
+    log and traces have this fact. Listeners (`on_event`) get a `StepHalted`, or nothing for a sleep of at
+    most 10 seconds.
     """
 
     kind: ClassVar[str] = "wait_started"
@@ -1487,11 +1492,15 @@ class RequestInBatch(PlacedFact, Notes):
 
 @dataclass(slots=True, kw_only=True)
 class AgentCallEnded(PlacedFact, Ends):
-    """An agent call failed, or ended although its last answer calls function tools, such as deferred ones.
+    """An attempt at an agent call failed, or a call ended although its last answer calls function tools.
 
     Only runs with a store have this event, and only for agent calls that no tool makes. A call has no such
-    event if its last answer calls no function tool, or only an output tool: that answer is its end.
-    `failure` is `None` if the call did not fail. Listeners (`on_event`) do not get this event.
+    event if its last answer calls no function tool, or only an output tool: that answer is its end. A failed
+    attempt has one if `ctx.run` or the code of a flow makes the call, but not in a stream, nor if a budget or
+    a changed declaration stopped it. After a failed attempt, another one may follow: see `StepRetried`.
+
+    `place` is the attempt at the step that makes the call. `attempt` is the number of the attempt at the
+    call, from 1. `failure` is `None` if it did not fail. Listeners (`on_event`) do not get this event.
     """
 
     kind: ClassVar[str] = "agent_call_ended"

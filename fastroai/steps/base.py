@@ -57,8 +57,9 @@ class BaseStep(ABC, Generic[DepsT_contra, OutputT_co]):
 
     Subclass it for steps with attributes of their own; `@step` makes a step of a function. All runs share the
     instance, so keep nothing of a run on it. `config` and `contract` may be set on the class or on an
-    instance. pydantic validates the output as the output type, `Category` here, and may convert it. An output
-    that does not fit fails the step with a `ContractViolation`. Without an output type, nothing is checked.
+    instance. pydantic validates the output as the output type, and may convert it. That is the second type
+    parameter, `Category` here, or otherwise the return annotation of `execute`. An output that does not fit
+    fails the step with a `ContractViolation`. Without an output type, nothing is checked.
 
         class Classify(BaseStep[Deps, Category]):
             config = StepConfig(timeout=30)

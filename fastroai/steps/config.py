@@ -167,9 +167,10 @@ class StepConfig(ExecutionConfig):
 class PipelineConfig(ExecutionConfig):
     """Settings of a pipeline, graph, router or flow, and defaults for its steps.
 
-    `total_timeout`, `cost_budget` and `budget` hold for the whole run, and are no defaults for steps. The
-    other settings that it shares with `StepConfig` hold for steps that do not set them. Without a `store`,
-    runs are not kept, and cannot be resumed.
+    `total_timeout`, `cost_budget` and `budget` hold for the whole run, and are no defaults for steps. Hooks
+    and classifiers hold for all steps, beside their own. The other settings that it shares with `StepConfig`
+    hold for steps that do not set them. Times are in seconds, or `timedelta`s; `cost_budget` is in microcents
+    ($1 = 1,000,000). Without a `store`, runs are not kept, and cannot be resumed.
 
     Raises:
         ConfigurationError: an invalid value; `retry` together with `retries` or `retry_delay`; or `budget`
@@ -188,8 +189,8 @@ class PipelineConfig(ExecutionConfig):
     on_changed: OnChanged = "ask"
     """What a resumed run does when its code makes a call that is on record, and the intent, context,
     instructions, model, output type or settings that are declared for it have changed since then. `"ask"`:
-    it asks the model anew. `"keep"`: it uses the answer on record. `"fail"`: it raises `CallChangedError`. A
-    run inside of another one does what that one does."""
+    it asks the model again. `"keep"`: it uses the answer on record. `"fail"`: the step or flow fails with
+    `CallChangedError`, before anything is sent. A run inside of another one does what that one does."""
     lease: Duration = DEFAULT_TERMS.seconds
     """Seconds after which a process that has a run counts as dead if it has not renewed its lease. A thread
     of the process renews it three times in this time."""

@@ -315,12 +315,13 @@ class StepContext(Generic[DepsT_co]):
     def get_input(self, key: str, default: Any = NOT_GIVEN) -> Any:
         """Return one of the run's inputs; in a graph, a value of its memory, as a copy for this attempt.
 
-        If there is no such input, `default` is returned. Instead of a default, you can pass the type that the
-        input must have: `ctx.get_input("order", Order)`. The type is checked, and nothing is converted.
+        The second argument is either a default or a type. A default, such as `0`, is returned if there is no
+        such input. With a type, as in `ctx.get_input("order", Order)`, the input must exist and be of that
+        type: it is checked, and not converted.
 
         Raises:
-            MissingInputError: there is no such input, and no default; a type is not a default.
-            InputTypeError: the input is not of the type.
+            MissingInputError: there is no such input, and no default was given.
+            InputTypeError: the input is not of the given type.
         """
         is_typed = is_type(default)
         try:
@@ -446,14 +447,16 @@ class StepContext(Generic[DepsT_co]):
     def write(self, key: str, value: object) -> None:
         """Write a value into the graph's memory. It stays there even if this node is cancelled or fails.
 
-        A copy of the value is kept. Other nodes see it once this node has ended. An output that the node
-        writes to the same key replaces it. A retry drops the values that the attempt before it wrote, once
-        the retry writes a value or succeeds. A resumed run keeps the value, and the node finds it there.
+        A copy of the value is kept. Other nodes see it once this node has ended; this attempt and its retries
+        do not find it in the memory. An output that the node writes to the same key replaces it. A retry
+        drops the values that the attempt before it wrote, once the retry writes a value or succeeds. A
+        resumed run keeps the value, and the node finds it there.
 
         Raises:
             ConfigurationError: this step is not a node of a graph, or the node declares its `writes`, and
                 that key is not one of them.
-            ValueNotStorable: the run is on record, and the value has no form in JSON.
+            ValueNotStorable: the run is on record, and the value is not plain JSON. Write a model as its
+                `model_dump(mode="json")`.
         """
         self._check_open()
         if self._data.visit is None:

@@ -16,9 +16,10 @@ DataT = TypeVar("DataT")
 
 
 class ConversationStatus(StrEnum):
-    """Status of a conversation with a user: `complete`, or `incomplete` if more is needed from the user.
+    """Status of a conversation with a user: `COMPLETE`, or `INCOMPLETE` if more is needed from the user.
 
-    It is the `status` of a `ConversationState`. With `incomplete`, the run of the pipeline pauses.
+    It is the `status` of a `ConversationState`. With `INCOMPLETE`, the run of the pipeline pauses; in a
+    graph, it is an error. Members are text: `"complete"`, `"incomplete"`.
     """
 
     COMPLETE = "complete"

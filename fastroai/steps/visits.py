@@ -75,6 +75,6 @@ class NodeVisit(Protocol[ContextT_contra]):
 
         Raises:
             ConfigurationError: the node declares the keys that it writes, and this is not among them.
-            ValueNotStorable: the run is on record, and the value has no form in JSON.
+            ValueNotStorable: the run is on record, and the value is not plain JSON.
         """
         ...

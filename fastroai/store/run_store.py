@@ -22,8 +22,9 @@ LARGEST_VALUE: Final = 64 * 2**20
 class StoredValues:
     """The values of a key that `RunStore.read` returns.
 
-    `values` are those after the position that was asked for, in order, and can be empty. `revision` is that
-    of the whole key.
+    `values` are those after the position that was asked for, in order, and can be empty. `revision` is the
+    position of the last value of the whole key; 0 if the key does not exist. `now` is the time of the read by
+    the store's own clock, in UTC.
     """
 
     values: tuple[bytes, ...]

@@ -93,9 +93,9 @@ class Fault:
     Make one with a class method, such as `Fault.status(429)`. The answer is billed, which means that the
     ledger of the server counts its usage, unless the fault is a `status`, or `disconnect(billed=False)`.
 
-    In a batch, a request without any answer (`disconnect`, and `hang()` without `after`) expires, and is not
-    billed. A `malformed` answer is a text in place of JSON. `slow`, `cut`, and `hang` after some pieces
-    change nothing there.
+    In a batch, some faults work differently. With `disconnect`, or `hang` without `after`, a request gets no
+    answer: it expires, and is not billed. With `malformed`, its answer is a text in place of JSON. With
+    `slow`, `cut` or `hang(after=...)`, it gets its whole answer, as without a fault.
     """
 
     kind: FaultKind

@@ -173,12 +173,14 @@ class Quote:
     def within(self, *budgets: Budget | None) -> Quote:
         """Return the quote with its amounts lowered to the limits of budgets, which stop the work there.
 
-        Amounts above the limit of a budget become that limit, and a quote without an upper limit gets one.
-        Only limits in US dollars (`Budget.usd`) count; a budget that is `None` changes nothing.
+        Each amount above the limit of a budget, in US dollars (`Budget.usd`), becomes that limit. A quote
+        without an upper limit gets that limit as its upper limit. A budget without `usd` changes nothing, and
+        neither does `None`. There are two exceptions:
 
-        A budget with `admission="expected"` can be exceeded, so it lowers only the lowest and the expected
-        cost. If the quote has no upper limit, a budget that allows requests of unknown price or of unbounded
-        use (`on_unpriced` or `on_unbounded` is `"allow"`) lowers nothing.
+        - A budget with `admission="expected"` can be exceeded. It lowers only the lowest and the expected
+          cost.
+        - A budget whose `on_unpriced` or `on_unbounded` is `"allow"` lets requests pass whose cost has no
+          known limit. It lowers nothing in a quote without an upper limit.
         """
         quote = self
         for budget in budgets:

@@ -212,13 +212,17 @@ class RunsHost(Generic[DepsT]):
     async def resume(self, run: RunSummary) -> None:
         """Continue a run in a task of the host. Return when it has begun, or when a worker can take it.
 
-        `deps_for` of the host makes its `deps`. Nothing happens to a run that has finished.
+        Without `workers`, `deps_for` of the host makes its `deps`, and nothing happens to a run that has
+        finished.
 
         Raises:
+            RunNotFound: the store has no such run.
             RunInProgress: a process has it.
-            RunDefinitionChanged: the pipeline or graph has changed in parts that the run has reached.
-            CostBudgetExceeded: the host has `reserve="quote"`, and a budget or limit has too little left for
-                the rest of the quote.
+            RunStatusConflict: there are workers, and the run has finished.
+            RunDefinitionChanged: there are no workers, and the pipeline or graph has changed in parts that
+                the run has reached.
+            CostBudgetExceeded: there are no workers, the host has `reserve="quote"`, and a budget or limit
+                has too little left for the rest of the quote.
             ConfigurationError: the lifespan is not open, and no workers carry the runs.
             Problem: this process executes as many runs as it may (`max_concurrency`); status 503.
         """

@@ -75,7 +75,8 @@ def runs_routes(
 
     Args:
         runs: A `RunsHost`, whose lifespan the application opens.
-        caller: Function of the request that returns a `Caller`. Without one, everybody may do everything.
+        caller: Function of the request that returns a `Caller`. It may be async, and refuses a request by
+            raising an `HTTPException` of Starlette. Without one, everybody may do everything.
         show: Function that returns a fact as clients see it in the events, or `None` to hide it.
         max_bytes: Most bytes of the body of a request, by default 1,000,000; a larger one is refused (413).
 

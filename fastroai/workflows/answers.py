@@ -365,6 +365,8 @@ class AuditAnswer(Answer):
 
     It has a record of each step, gate and loop of all rounds, the audits of inner flows, and the cost. Steps
     that `revert` has undone are left out, but the cost and the tokens of the outermost flow include theirs.
+    In a flow that is driven from outside, only reported usage counts: without any, the cost is $0, and
+    `cost_complete` is true.
     """
 
     status: FlowStatus

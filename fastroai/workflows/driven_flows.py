@@ -439,7 +439,8 @@ class WorkflowRuns:
         """Decide `kill` at each gate whose time is over, and return what is due then, or how the flow ended.
 
         If there is no such gate, return `NoTimeout`, with the seconds that the next gate has left, or `None`
-        if no gate with a timeout waits. All other calls that write to the flow check this, too.
+        if no gate with a timeout waits. Return an `ErrorAnswer` if there is no such flow, another process
+        runs it, or the store fails. All other calls that write to the flow check this, too.
         """
         async with self._opened(flow_id, times_out=False) as call:
             if await self._time_out(call):

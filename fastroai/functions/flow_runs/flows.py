@@ -393,7 +393,10 @@ class Flow(FrontDoor[None, Inputs, T], MapsRows[T], Generic[P, T]):
         return await self._front.estimate(inputs, deps)
 
     def declared_output(self) -> Annotation | None:
-        """Return the annotated result type of the function, by which the output is checked and stored."""
+        """Return the annotated result type of the function, by which the output is checked and stored.
+
+        It is never `None`: a flow has to say what it returns, and for `-> None`, the type is `NoneType`.
+        """
         return self.signature.returns.annotation
 
 

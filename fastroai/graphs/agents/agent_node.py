@@ -46,9 +46,11 @@ class AgentNode(AgentStep[DepsT, OutputT]):
         AgentNode(writer, "Write a summary.", judge="len(output) <= 280")
         AgentNode(writer, lambda ctx: ctx.get_input("task"), judge=FastroAgent(model, output_type=Verdict))
 
-    Each further call has the judge's feedback as its prompt. All iterations are one conversation; calls of
-    the judge are not in it. The step is for graphs and pipelines. A step with a judge does not have
-    the default retries of a graph: a graph retries it only if `config` of the step or the graph sets retries.
+    The judge is an expression, an agent, or a function `(context, output) -> Verdict`. Without a prompt, the
+    agent gets the values that the node reads. Each further call has the judge's feedback as its prompt. All
+    iterations are one conversation; calls of the judge are not in it. The step is for graphs and pipelines. A
+    step with a judge does not have the default retries of a graph: a graph retries it only if `config` of the
+    step or the graph sets retries.
 
     Raises:
         ConfigurationError: an invalid option.

@@ -62,8 +62,9 @@ class BudgetView:
     def remaining(self) -> Remaining:
         """The amounts that are left now: of each kind, the least that any of the budgets has left.
 
-        Amounts that requests in flight have reserved do not count as left. An amount is `None` if no budget
-        limits it, and never negative. The time left (`ms`) also takes timeouts into account.
+        Amounts that requests in flight have reserved do not count as left. An amount is `None` if no `Budget`
+        limits it, and never negative. Spend limits are not included. The time left (`ms`) also takes timeouts
+        into account.
         """
         room = NO_LIMIT
         with self._scope.tree.lock:
@@ -79,10 +80,10 @@ class BudgetView:
 
     @property
     def share(self) -> Decimal:
-        """The spent share of the budget around that is nearest to its end: 1 is all of it.
+        """The highest spent share of a limit in the budgets around: 0.5 means that half of it is spent.
 
-        Money, tokens and requests count; time and requests in flight do not. It is 0 without a budget, and
-        above 1 if a budget is overdrawn.
+        Limits on money, tokens and requests count; limits on time and spend limits do not. Requests in flight
+        do not count yet. The share is 0 without any such limit, and above 1 if one is exceeded.
         """
         with self._scope.tree.lock:
             return max((account.share for account in self._scope.bounds.accounts), default=Decimal(0))

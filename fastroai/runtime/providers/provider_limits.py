@@ -37,7 +37,7 @@ _serial: Final = itertools.count()
 
 
 class ProviderLimit:
-    """A limit on the requests to a provider, at one time and per minute. One object is one limit everywhere.
+    """A limit on the requests to a provider, at one time and per minute.
 
         openai = ProviderLimit(max_concurrency=20, requests_per_minute=500, tokens_per_minute=200_000)
         agent = FastroAgent("openai:gpt-5-mini", provider_limits={"openai": openai})
@@ -52,7 +52,9 @@ class ProviderLimit:
 
         openai = ProviderLimit(max_concurrency=20, store="postgresql://db/app")
 
-    Under the provider `"*"`, the limit applies separately to each provider without its own limit.
+    One object is one limit for each provider, wherever it is used: under two providers, it applies to each
+    separately, and so do limits with the same store and `key`. Under the provider `"*"`, it applies
+    separately to each provider without its own limit.
     """
 
     def __init__(
@@ -77,7 +79,8 @@ class ProviderLimit:
                 as the limit is.
             store: The store by which processes share the limit: a `RunStore`, or the path or URL of one. By
                 default, each process has a limit of its own.
-            key: The name of the limit in the store. Limits with the same store and key are one limit.
+            key: The name of the limit in the store. Limits with the same store and key are one limit for
+                each provider.
             on_unavailable: While the store cannot be reached, `refuse` requests, or `allow` them under this
                 limit for each process by itself.
             lease: Seconds after which the slots of a process that has died are free again.

@@ -68,7 +68,9 @@ class PayloadStore(Protocol):
         ...
 
     async def delete(self, group: str) -> None:
-        """Delete a group with all payloads in it. Nothing happens if it does not exist.
+        """Delete a group, which belongs to one key of the store of runs, with all payloads in it.
+
+        Nothing happens if it does not exist.
 
         Raises:
             RunStoreUnavailable: the place of the payloads cannot be reached, read or written.
@@ -178,7 +180,9 @@ class FilePayloadStore(_InThreads):
         return found
 
     async def delete(self, group: str) -> None:
-        """Delete a group with all payloads in it. Nothing happens if it does not exist.
+        """Delete a group, which belongs to one key of the store of runs, with all payloads in it.
+
+        Nothing happens if it does not exist.
 
         Raises:
             RunStoreUnavailable: the place of the payloads cannot be reached, read or written.
@@ -218,7 +222,8 @@ class FsspecPayloadStore(_InThreads):
 
     `options` are those of the file system in `fsspec`. Its package, such as `s3fs`, must be installed too.
     Object stores write an object whole or not at all. On other file systems, a payload can stay incomplete:
-    then reading the run raises `RunCorrupt`.
+    then reading the run raises `RunCorrupt`. Wrong credentials or a missing bucket may show only at the first
+    operation, as `RunStoreUnavailable`.
 
     Raises:
         ConfigurationError: `fsspec` cannot open the URL, or the package of its file system is not installed.
@@ -312,7 +317,9 @@ class FsspecPayloadStore(_InThreads):
         return await self._call(groups)
 
     async def delete(self, group: str) -> None:
-        """Delete a group with all payloads in it. Nothing happens if it does not exist.
+        """Delete a group, which belongs to one key of the store of runs, with all payloads in it.
+
+        Nothing happens if it does not exist.
 
         Raises:
             RunStoreUnavailable: the place of the payloads cannot be reached, read or written.

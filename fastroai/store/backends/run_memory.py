@@ -144,8 +144,9 @@ class MemoryRunStore(ReadsRuns):
     async def delete(self, key: str, *, revision: int | None = None) -> None:
         """Delete a key with all its values; with `revision`, only if that is its last position.
 
-        Without `revision`, nothing happens if the key does not exist. After a deletion with a revision, each
-        new key that `compare_and_set` makes begins above that revision.
+        Without `revision`, nothing happens if the key does not exist. After a deletion with a revision, every
+        new key of the store that `compare_and_set` makes, whatever its name, begins above that revision. So a
+        late write to the old key fails.
 
         Raises:
             RevisionConflict: the last position of the key is not `revision`, or the key is gone.

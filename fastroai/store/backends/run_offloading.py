@@ -162,9 +162,10 @@ class OffloadingRunStore(ReadsRuns, KeptAt):
     async def delete(self, key: str, *, revision: int | None = None) -> None:
         """Delete a key with all its values; with `revision`, only if that is its last position.
 
-        Without `revision`, nothing happens if the key does not exist. After a deletion with a revision, each
-        new key that `compare_and_set` makes begins above that revision. Then the payloads of the key are
-        deleted. If that is interrupted, some can be left: see `forget_orphans`.
+        Without `revision`, nothing happens if the key does not exist. After a deletion with a revision, every
+        new key of the store that `compare_and_set` makes, whatever its name, begins above that revision. So a
+        late write to the old key fails. At the end, the payloads of the key are deleted. If that is
+        interrupted, some can be left: see `forget_orphans`.
 
         Raises:
             RevisionConflict: the last position of the key is not `revision`, or the key is gone.
@@ -189,7 +190,7 @@ class OffloadingRunStore(ReadsRuns, KeptAt):
 
         Raises:
             ConfigurationError: the store of runs finds no runs by itself.
-            RunStoreUnavailable: one of the two stores cannot be reached, read or written.
+            RunStoreUnavailable: the store of runs cannot be reached, read or written.
         """
         return await self._index.find_runs(query, after=after, limit=limit)
 
@@ -201,23 +202,24 @@ class OffloadingRunStore(ReadsRuns, KeptAt):
 
         Raises:
             ConfigurationError: the store of runs finds no runs by itself.
-            RunStoreUnavailable: one of the two stores cannot be reached, read or written.
+            RunStoreUnavailable: the store of runs cannot be reached, read or written.
         """
         return await self._index.count_runs(query)
 
     async def sum_spending(
         self, since: datetime | None, until: datetime | None, by: Collection[Dimension]
     ) -> SpendingFound:
-        """Sum up the spending of the runs that have spent all of it in a period, from the index of the store.
+        """Return sums of the spending in a period, from the index of the store.
 
-        The period is from `since` on and before `until`; `None` is no limit. There is a sum for each
-        combination of the fields in `by`, in which all tags of the spending are one value; several sums can
-        have the same fields. `unread` of the result has the ids of other runs that may have spent something
-        in the period: the caller reads their records.
+        The period is from `since` on and before `until`; `None` is no limit. The sums include only runs whose
+        whole spending is in the period. `unread` of the result has the ids of other runs that may have spent
+        something in the period: the caller reads their records. There is a sum for each combination of the
+        fields in `by`, in which all tags of the spending are one value; several sums can have the same
+        fields.
 
         Raises:
             ConfigurationError: the store of runs finds no runs by itself.
-            RunStoreUnavailable: one of the two stores cannot be reached, read or written.
+            RunStoreUnavailable: the store of runs cannot be reached, read or written.
         """
         return await self._index.sum_spending(since, until, by)
 
@@ -262,7 +264,7 @@ class OffloadingRunStore(ReadsRuns, KeptAt):
 
         Raises:
             ConfigurationError: the store of runs finds no runs by itself.
-            RunStoreUnavailable: one of the two stores cannot be reached, read or written.
+            RunStoreUnavailable: the store of runs cannot be reached, read or written.
         """
         await self._index.index_anew()
 
@@ -280,11 +282,11 @@ class OffloadingRunStore(ReadsRuns, KeptAt):
 
         It returns at once if the key has another one already. It is only a hint: it can return although
         nothing has changed, or miss a change until the timeout. So read the key afterwards, and call again.
-        If the store of runs has no such operation, this only waits: for `timeout` seconds, at most half a
-        second.
+        If the store of runs has no method `changed`, this returns after `timeout` seconds, or after half a
+        second if that is less.
 
         Raises:
-            RunStoreUnavailable: one of the two stores cannot be reached, read or written.
+            RunStoreUnavailable: the store of runs cannot be reached, or does not answer in time.
         """
         if isinstance(self.store, HintsChanges):
             await self.store.changed(key, revision=revision, timeout=timeout)

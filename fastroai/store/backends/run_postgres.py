@@ -224,8 +224,9 @@ class PostgresRunStore(ReadsRuns, KeptAt):
     async def delete(self, key: str, *, revision: int | None = None) -> None:
         """Delete a key with all its values; with `revision`, only if that is its last position.
 
-        Without `revision`, nothing happens if the key does not exist. After a deletion with a revision, each
-        new key that `compare_and_set` makes begins above that revision.
+        Without `revision`, nothing happens if the key does not exist. After a deletion with a revision, every
+        new key of the store that `compare_and_set` makes, whatever its name, begins above that revision. So a
+        late write to the old key fails.
 
         Raises:
             RevisionConflict: the last position of the key is not `revision`, or the key is gone.
@@ -274,12 +275,13 @@ class PostgresRunStore(ReadsRuns, KeptAt):
     async def sum_spending(
         self, since: datetime | None, until: datetime | None, by: Collection[Dimension]
     ) -> SpendingFound:
-        """Sum up the spending of the runs that have spent all of it in a period, from the index of the store.
+        """Return sums of the spending in a period, from the index of the store.
 
-        The period is from `since` on and before `until`; `None` is no limit. There is a sum for each
-        combination of the fields in `by`, in which all tags of the spending are one value; several sums can
-        have the same fields. `unread` of the result has the ids of other runs that may have spent something
-        in the period: the caller reads their records.
+        The period is from `since` on and before `until`; `None` is no limit. The sums include only runs whose
+        whole spending is in the period. `unread` of the result has the ids of other runs that may have spent
+        something in the period: the caller reads their records. There is a sum for each combination of the
+        fields in `by`, in which all tags of the spending are one value; several sums can have the same
+        fields.
 
         Raises:
             RunStoreUnavailable: the server cannot be reached, or does not answer in time.

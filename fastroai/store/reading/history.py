@@ -135,7 +135,8 @@ class RunSummary:
         """Return the spending of the run, from its trace, which must be the trace of this run.
 
         If each row of a `map` is a run of its own, the trace of the `map` has no requests. Then this returns
-        the sums in this summary; if its cost is not complete, one request counts as unmeasured.
+        the sums in this summary. The summary does not say how many requests are unmeasured: if its cost is
+        not complete, `unmeasured_requests` is 1.
         """
         usage = trace.usage
         if self.rows is None or usage.records:

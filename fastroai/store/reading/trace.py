@@ -172,7 +172,10 @@ class RunTrace:
 
     @property
     def started_at(self) -> datetime:
-        """The time in UTC at which the run began. Resuming does not change it."""
+        """The time in UTC at which the run began; of a run in a queue, at which it was put there.
+
+        Resuming does not change it.
+        """
         return self.opened.at
 
     @cached_property

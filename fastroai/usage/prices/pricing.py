@@ -432,8 +432,10 @@ class CostCalculator:
     def warn_of_near_miss(self, url: str | None) -> None:
         """Give a `NearMissWarning` if a URL of requests nearly matches the URL of one of the `endpoints`.
 
-        That is so if only the scheme, the port or the path differs. The warning is given once for each URL;
-        `None` and the URL of an endpoint give none.
+        That is so if the host is the same, and one of these holds: the schemes differ; one of the two has the
+        default port and the other another one; or the path of the URL is only the beginning of that of the
+        endpoint. Two other ports, and two paths that diverge, are two servers. The warning is given once for
+        each URL. `None` and the URL of an endpoint give none.
         """
         self._endpoints.warn_of_near_miss(url)
 

@@ -76,9 +76,9 @@ class SpendBook:
         """Raise or lower the limit of the open window of a key, for all processes from their next request on.
 
         The next window has the amount in code again, that of the `SpendLimit`. The spent and reserved amounts
-        stay. While a request does not fit beside them, it is not admitted, unless its run has reserved its
-        quote before. A key that the store does not know yet is added, so a limit can be set before the first
-        request.
+        stay, and count against the new limit. A request for which too little is left is not sent, unless it
+        is paid from a quote that its run has reserved before. A key that the store does not know yet is
+        added, so a limit can be set before the first request.
 
         Args:
             key: The key that the limit counts by, as `list` shows it.

@@ -181,9 +181,10 @@ class SpendLimit:
     async def amount_for(self, key: str, tenant: str | None = None) -> Decimal:
         """Return the amount of this limit for a key and a tenant, in US dollars.
 
-        If `usd` is an amount, return that. If it is a function, sync or async, it is called with the key and
-        the tenant, and the amount that it returns for them holds for a second. Calls that come before it has
-        returned for the first time each call it. While it is asked again, other calls get the amount before.
+        If `usd` is an amount, return that. If it is a function, it is called with the key and the tenant, and
+        its amount is kept for a second for calls with the same key and tenant. It may be async; if it is not,
+        it runs on the event loop. After that second, one call asks the function again, and the others get the
+        old amount meanwhile. Before there is a first amount, every call asks the function.
 
         A limit that was set by hand with a `SpendBook` is not considered; `status` shows it.
 

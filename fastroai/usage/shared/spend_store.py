@@ -63,7 +63,8 @@ class SpendBalance:
     """The spent and the reserved amount of an account in its current window, by the store's own clock.
 
     `limit_usd` is only a limit that was set by hand; it is `None` if there is none. `resets_at` is the end of
-    the window; it is `None` for the window `total`.
+    the window; it is `None` for the window `total`. `reached` is empty, except from `settle`: it then has the
+    shares of the limit of which the settled claim is to warn.
     """
 
     spent_usd: Decimal
@@ -140,7 +141,8 @@ class SpendStatus:
     """The limit, the spent and the remaining amounts of one key in one window. US dollars are exact.
 
     `SpendLimit.status` and `SpendBook.list` return it. `reserved_usd` is the most that requests in flight can
-    cost. `resets_at` is the end of the window; it is `None` for the window `total`.
+    cost, and the quotes that runs have reserved. `resets_at` is the end of the window; it is `None` for the
+    window `total`.
     """
 
     key: str
@@ -297,6 +299,7 @@ class SpendStore(Protocol):
     async def accounts(self, after: str | None = None) -> SpendPage:
         """Return the known accounts, a page at a time. Nothing is changed.
 
-        `after` is that of the page before; `None` asks for the first page.
+        `after` is that of the page before; `None` asks for the first page. `after` of the last page is
+        `None`.
         """
         ...

@@ -24,7 +24,12 @@ _DEFAULT_NAME: Final = "my-pipeline"
 
 
 class PhaseDraft(BaseModel):
-    """A phase of a `PipelineDraft`: it becomes a step of the spec and, with a `policy`, a gate after that."""
+    """A phase of a `PipelineDraft`: it becomes a step of the spec and, with a `policy`, a gate after that.
+
+    With the policy `gate`, a person decides at the gate; with `flag`, the gate approves, and puts that on
+    record; with `skip`, it approves. `capability` is the kind of work: without an `intent`, the intent of the
+    step is made of it and the name.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
