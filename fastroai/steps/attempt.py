@@ -11,7 +11,7 @@ from fastroai.runtime import Clock, record_spending, unknown_cost
 from fastroai.runtime.budgets.crossings import crossing
 from fastroai.runtime.budgets.shared_reservation import SharedCharge, charge_shared, unbooked_stop
 from fastroai.runtime.budgets.stops import refused
-from fastroai.runtime.scope import Scoped
+from fastroai.runtime.scope import Scope, Scoped
 from fastroai.steps.durability import record_own_spending
 
 
@@ -36,15 +36,16 @@ class AttemptState:
         """Return a context in which the clock of this attempt stands still."""
         return nullcontext() if self.clock is None else self.clock.paused()
 
-    def charge(self, record: RequestRecord) -> None:
-        """Charge spending that has happened.
+    def charge(self, scope: Scope, record: RequestRecord) -> None:
+        """Charge spending that has happened in `scope`: that of the step, or a budget scope inside of it.
 
         Raises:
             BudgetExceeded: a budget was crossed before this spending, which is charged.
             UnpricedModelError: its cost is not fully known, under a budget of money or a spend limit.
         """
-        scope = self.step.scope
-        crossed, stop = crossing(scope), self._shared_stop()
+        own = self.step.scope
+        crossed, stop = crossing(scope), self._shared_stop(scope)
+        ends_step = scope is own or crossing(own) is not None
         record_spending(scope, record)
         record_own_spending(scope, record)
         self.uncertain = [*self.uncertain, *charge_shared(scope, record)]
@@ -55,9 +56,11 @@ class AttemptState:
 
             record_refusal(stop)
             scope.note(refused(scope, stop))
-        self.refusal = stop or unknown_cost(scope, record)
-        if self.refusal is not None:
-            raise self.refusal
+        refusal = stop or unknown_cost(scope, record)
+        if ends_step:
+            self.refusal = refusal
+        if refusal is not None:
+            raise refusal
 
     async def end_spending(self) -> None:
         """Wait until charged spending is in the accounts of spend limits.
@@ -77,10 +80,10 @@ class AttemptState:
             await charge.wait()
             charge.note_settled()
 
-    def _shared_stop(self) -> BudgetExceeded | None:
+    def _shared_stop(self, scope: Scope) -> BudgetExceeded | None:
         """Return the error of a spend limit that charged spending is known to have crossed."""
         charges = self.uncertain
         done = [charge for charge in charges if charge.is_done]
         self.uncertain = [charge for charge in charges if charge not in done]
         stops = [charge.note_settled() for charge in done]
-        return next(filter(None, stops), None) or unbooked_stop(self.step.scope)
+        return next(filter(None, stops), None) or unbooked_stop(scope)

@@ -34,6 +34,7 @@ from fastroai.runtime import (
     TextChunk,
     blocking,
     blocking_overloaded,
+    current_scope,
     loop_of_run,
     run_blocking,
 )
@@ -956,7 +957,8 @@ class StepContext(Generic[DepsT_co]):
         """Charge past spending on another SDK or a paid API, and return its record.
 
         It is priced like a model request, by its tokens, or costs the `cost_usd` that you give. It counts in
-        the usage of the step, and in all budgets and spend limits around it.
+        the usage of the step, and in all budgets and spend limits around it, a `budget_scope` in the step
+        included.
 
         The spending is charged even if it crosses a budget or a spend limit: it has happened, so the step
         continues and keeps its output. The next request, purchase, step or node is refused, and so is the
@@ -993,10 +995,10 @@ class StepContext(Generic[DepsT_co]):
         from fastroai.usage.prices.pricing import calculator_of
 
         record = price_record(calculator_of(cost_calculator), model, provider, Tokens(**counts), cost_usd)
-        scope = self._scope.in_this_process()
+        scope = self._spending_scope()
         scope.check_process()
         record = scope.labelled(record)
-        self._attempt.charge(record)
+        self._attempt.charge(scope, record)
         return record
 
     def spend(
@@ -1010,6 +1012,9 @@ class StepContext(Generic[DepsT_co]):
         cost_calculator: CostCalculator | None = None,
     ) -> Spend:
         """Set money aside in every budget and spend limit around this step, before you spend it.
+
+        A `budget_scope` inside of the step counts, too. If a tool calls this, the step pays, not the call of
+        the agent.
 
         Enter the `Spend` that this returns with `async with`, or with `with` in sync steps: that sets the
         money aside, and waits while other requests have reserved it. In the block, buy something, and call
@@ -1029,8 +1034,13 @@ class StepContext(Generic[DepsT_co]):
         from fastroai.steps.reserving import spend_in  # loads PydanticAI
 
         self._check_open()
-        scope = self._scope.in_this_process()
-        return spend_in(scope, usd, model, provider, units, price_usd, cost_calculator)
+        return spend_in(self._spending_scope(), usd, model, provider, units, price_usd, cost_calculator)
+
+    def _spending_scope(self) -> Scope:
+        """Return the innermost `budget_scope` inside of this step, around the running code; or the step."""
+        own, around = self._scope.in_this_process(), current_scope()
+        inside = () if around is None else around.lineage()
+        return next((one for one in inside if own in inside and (one is own or one.kind == "budget")), own)
 
     async def _report_text(self, text: str) -> None:
         await self._scope.emit(TextChunk(part=self._scope.part, step_id=self._scope.name, text=text))

@@ -684,3 +684,49 @@ async def test_what_is_bought_while_the_process_dies_counts_at_its_most() -> Non
 async def _log_of(store: MemoryRunStore, run_id: str) -> Any:
     for value in await raw_log(store, run_id):
         yield value.decode()
+
+
+@pytest.mark.parametrize("is_on_record", [False, True])
+@pytest.mark.parametrize(("how", "spent"), [("spend", "0.6"), ("spend_sync", "0.6"), ("record_usage", "1.8")])
+async def test_a_budget_scope_inside_of_a_step_counts_what_the_context_spends(
+    how: str, spent: str, is_on_record: bool
+) -> None:
+    async def buy(ctx: StepContext[None]) -> None:
+        if how == "record_usage":  # it is charged in any case, and refused when the budget was crossed
+            ctx.record_usage(model="acme:search", cost_usd="0.6")
+        elif how == "spend":
+            async with ctx.spend("0.6") as purchase:
+                purchase.settle()
+        else:
+            await asyncio.to_thread(buy_sync, ctx)
+
+    def buy_sync(ctx: StepContext[None]) -> None:
+        with ctx.spend("0.6") as purchase:
+            purchase.settle()
+
+    @step
+    async def work(ctx: StepContext[None]) -> str:
+        with pytest.raises(CostBudgetExceeded, match="budget_scope"):
+            async with budget_scope(Budget(usd=1)) as scope:
+                for _ in range(3):
+                    await buy(ctx)
+        assert scope.usage.cost_usd == Decimal(spent)
+        ctx.record_usage(model="acme:search", cost_usd="0.1")  # the step itself has no budget
+        return "done"
+
+    store = MemoryRunStore() if is_on_record else None
+    result = await Pipeline("p", {"work": work}).execute(store=store)
+    assert (result.output, result.usage.cost_usd) == ("done", Decimal(spent) + Decimal("0.1"))
+
+
+async def test_a_step_that_has_crossed_its_own_budget_ends_although_a_budget_scope_told_it() -> None:
+    @step
+    async def work(ctx: StepContext[None]) -> str:
+        with suppress(CostBudgetExceeded):
+            async with budget_scope(Budget(usd=9)):
+                for _ in range(3):
+                    ctx.record_usage(model="acme:search", cost_usd="0.6")
+        return "done"
+
+    with pytest.raises(CostBudgetExceeded, match="budget of 'p' reached in step 'work': .1.80 of"):
+        await Pipeline("p", {"work": work}, config=PipelineConfig(budget=Budget(usd=1))).execute()
