@@ -535,7 +535,8 @@ class StepContext(Generic[DepsT_co]):
         self, call: AgentCall, attempts: Callable[[], Coroutine[Any, Any, ChatResponse[OutputT]]]
     ) -> ChatResponse[OutputT]:
         """Make all attempts at a call with limits in one scope, so that they share the budget."""
-        async with Scope("call", "call", parent=self._scope, limits=call.limits, deps=call.deps) as scope:
+        parent = paying_scope(self)
+        async with Scope("call", "call", parent=parent, limits=call.limits, deps=call.deps) as scope:
             restore_call(scope, self._scope, call)
             return await attempts()
 
@@ -995,7 +996,7 @@ class StepContext(Generic[DepsT_co]):
         from fastroai.usage.prices.pricing import calculator_of
 
         record = price_record(calculator_of(cost_calculator), model, provider, Tokens(**counts), cost_usd)
-        scope = self._spending_scope()
+        scope = paying_scope(self)
         scope.check_process()
         record = scope.labelled(record)
         self._attempt.charge(scope, record)
@@ -1034,13 +1035,7 @@ class StepContext(Generic[DepsT_co]):
         from fastroai.steps.reserving import spend_in  # loads PydanticAI
 
         self._check_open()
-        return spend_in(self._spending_scope(), usd, model, provider, units, price_usd, cost_calculator)
-
-    def _spending_scope(self) -> Scope:
-        """Return the innermost `budget_scope` inside of this step, around the running code; or the step."""
-        own, around = self._scope.in_this_process(), current_scope()
-        inside = () if around is None else around.lineage()
-        return next((one for one in inside if own in inside and (one is own or one.kind == "budget")), own)
+        return spend_in(paying_scope(self), usd, model, provider, units, price_usd, cost_calculator)
 
     async def _report_text(self, text: str) -> None:
         await self._scope.emit(TextChunk(part=self._scope.part, step_id=self._scope.name, text=text))
@@ -1056,6 +1051,13 @@ class StepContext(Generic[DepsT_co]):
 def scope_of(context: StepContext[Any]) -> Scope:
     """Return the scope of a step."""
     return context._scope
+
+
+def paying_scope(context: StepContext[Any]) -> Scope:
+    """Return the innermost `budget_scope` inside of a step that is around the running code; or the step's."""
+    own, around = context._scope.in_this_process(), current_scope()
+    inside = () if around is None else around.lineage()
+    return next((one for one in inside if own in inside and (one is own or one.kind == "budget")), own)
 
 
 def show(context: StepContext[Any], values: Mapping[str, object]) -> None:

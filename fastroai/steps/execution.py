@@ -21,7 +21,7 @@ from fastroai.runtime.spans import span_of
 from fastroai.steps.attempt import AttemptState
 from fastroai.steps.base import BaseStep, DepsT, OutputT
 from fastroai.steps.config import ResolvedConfig, resolve
-from fastroai.steps.context import StepContext, StepData, scope_of
+from fastroai.steps.context import StepContext, StepData, paying_scope
 from fastroai.steps.contracts import BoundContract, bind_contract
 from fastroai.steps.durability import attempts_used, restore_spending, step_retried
 from fastroai.steps.retrying import retry_calls
@@ -171,14 +171,14 @@ def map_step(
         raise no_agent(step)  # a context runs agents itself
     step = step.for_items()
     contract, config = bind_contract(step), resolve(step.config, pipeline=context.config.as_defaults())
-    reader = data.reader or context.step_id
+    reader, parent = data.reader or context.step_id, paying_scope(context)
 
     async def run_one(index: int, item: object) -> object:
         step_id = f"{context.step_id}[{index}]"
         scope = Scope(
             "step",
             step_id,
-            parent=scope_of(context),
+            parent=parent,
             limits=config.limits,
             deps=context.deps,
             tracer=None if config.trace else _NO_TRACER,

@@ -11,7 +11,16 @@ import pytest
 from support.interruptions import Desk, assert_the_sum_of_the_log, entries_of, go_on, interrupt, nth
 from support.tracing import RecordingTracer
 
-from fastroai import FastroAgent, Pipeline, PipelineConfig, StepConfig, StepContext, spend, step
+from fastroai import (
+    FastroAgent,
+    Pipeline,
+    PipelineConfig,
+    StepConfig,
+    StepContext,
+    budget_scope,
+    spend,
+    step,
+)
 from fastroai.errors import BudgetExceeded, StepExecutionError
 from fastroai.runtime.facts import (
     RequestEnded,
@@ -327,3 +336,40 @@ async def test_with_a_codec_nothing_of_it_can_be_read_in_the_store(
     assert b"work" in stored
     assert secret.encode() not in stored
     assert len(await entries_of(SQLiteRunStore(path))) > 8
+
+
+WAYS = {
+    "run": lambda ctx, agent: ctx.run(agent, "hello"),
+    "run with a budget": lambda ctx, agent: ctx.run(agent, "hello", budget=Budget(usd=1)),
+    "agent": lambda ctx, agent: agent.run("hello"),
+    "map": lambda ctx, agent: ctx.map(agent, ["hello"]),
+    "map of a step": lambda ctx, agent: ctx.map(agent.as_step("hello"), [1]),
+    "map of a pipeline": lambda ctx, agent: ctx.map(
+        Pipeline("in", {"ask": agent.as_step("hi")}).as_step(), [1]
+    ),
+    "pipeline": lambda ctx, agent: Pipeline("inner", {"ask": agent.as_step("hello")}).execute(),
+    "rows": lambda ctx, agent: agent.map(["hello"]),
+}
+"""Ways to spend in a step."""
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_whatever_a_step_spends_counts_in_a_budget_scope_inside_of_it_in_every_process(
+    server: ModelServer, way: str
+) -> None:
+    pays(server)
+    agent = FastroAgent(server.model(MODEL), max_tokens=100, retries=0)
+    spent: list[Decimal] = []
+
+    @step
+    async def work(ctx: StepContext[None]) -> str:
+        async with budget_scope(Budget(usd=1)) as scope:
+            await WAYS[way](ctx, agent)
+        spent.append(scope.usage.cost_usd)
+        return "done"
+
+    pipeline, store = Pipeline("p", {"work": work}), MemoryRunStore()
+    await interrupt(pipeline, store, nth(StepFinished, 1 + way.count("pipeline")))
+    result = await go_on(pipeline, store)
+    assert spent == [PRICE, PRICE]
+    assert (result.usage.cost_usd, len(server.ledger.entries)) == (PRICE, 1)
