@@ -426,9 +426,13 @@ class Scope:
 
     def count_inside(self, name: str, key: str) -> int:
         """Count a new scope of this name and key in the attempt at the step around. Returns its number."""
+        return self.place_scope.count_child(f"{name}#{key}")
+
+    @property
+    def place_scope(self) -> Scope:
+        """The innermost step or run: this one, or one around; outside of both, the outermost scope."""
         lineage = self.lineage()
-        around = next((scope for scope in lineage if scope.kind in _PLACES), lineage[-1])
-        return around.count_child(f"{name}#{key}")
+        return next((scope for scope in lineage if scope.kind in _PLACES), lineage[-1])
 
     def count_child(self, name: str) -> int:
         """Count a new scope of this name in the present attempt. Returns its number, from 1."""

@@ -37,7 +37,7 @@ class AttemptState:
         return nullcontext() if self.clock is None else self.clock.paused()
 
     def charge(self, scope: Scope, record: RequestRecord) -> None:
-        """Charge spending that has happened in `scope`: that of the step, or a budget scope inside of it.
+        """Charge spending that has happened in `scope`: that of the step, or one inside of it.
 
         Raises:
             BudgetExceeded: a budget was crossed before this spending, which is charged.

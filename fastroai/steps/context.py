@@ -535,7 +535,7 @@ class StepContext(Generic[DepsT_co]):
         self, call: AgentCall, attempts: Callable[[], Coroutine[Any, Any, ChatResponse[OutputT]]]
     ) -> ChatResponse[OutputT]:
         """Make all attempts at a call with limits in one scope, so that they share the budget."""
-        parent = paying_scope(self)
+        parent = scope_here(self)
         async with Scope("call", "call", parent=parent, limits=call.limits, deps=call.deps) as scope:
             restore_call(scope, self._scope, call)
             return await attempts()
@@ -958,8 +958,8 @@ class StepContext(Generic[DepsT_co]):
         """Charge past spending on another SDK or a paid API, and return its record.
 
         It is priced like a model request, by its tokens, or costs the `cost_usd` that you give. It counts in
-        the usage of the step, and in all budgets and spend limits around it, a `budget_scope` in the step
-        included.
+        the usage of the step, and in all budgets and spend limits around it; as with `spend`, also in those
+        inside of the step.
 
         The spending is charged even if it crosses a budget or a spend limit: it has happened, so the step
         continues and keeps its output. The next request, purchase, step or node is refused, and so is the
@@ -996,7 +996,7 @@ class StepContext(Generic[DepsT_co]):
         from fastroai.usage.prices.pricing import calculator_of
 
         record = price_record(calculator_of(cost_calculator), model, provider, Tokens(**counts), cost_usd)
-        scope = paying_scope(self)
+        scope = scope_here(self)
         scope.check_process()
         record = scope.labelled(record)
         self._attempt.charge(scope, record)
@@ -1014,8 +1014,7 @@ class StepContext(Generic[DepsT_co]):
     ) -> Spend:
         """Set money aside in every budget and spend limit around this step, before you spend it.
 
-        A `budget_scope` inside of the step counts, too. If a tool calls this, the step pays, not the call of
-        the agent.
+        A `budget_scope` inside of the step counts, too, and so does the call of an agent whose tool spends.
 
         Enter the `Spend` that this returns with `async with`, or with `with` in sync steps: that sets the
         money aside, and waits while other requests have reserved it. In the block, buy something, and call
@@ -1035,7 +1034,7 @@ class StepContext(Generic[DepsT_co]):
         from fastroai.steps.reserving import spend_in  # loads PydanticAI
 
         self._check_open()
-        return spend_in(paying_scope(self), usd, model, provider, units, price_usd, cost_calculator)
+        return spend_in(scope_here(self), usd, model, provider, units, price_usd, cost_calculator)
 
     async def _report_text(self, text: str) -> None:
         await self._scope.emit(TextChunk(part=self._scope.part, step_id=self._scope.name, text=text))
@@ -1053,11 +1052,12 @@ def scope_of(context: StepContext[Any]) -> Scope:
     return context._scope
 
 
-def paying_scope(context: StepContext[Any]) -> Scope:
-    """Return the innermost `budget_scope` inside of a step that is around the running code; or the step's."""
-    own, around = context._scope.in_this_process(), current_scope()
-    inside = () if around is None else around.lineage()
-    return next((one for one in inside if own in inside and (one is own or one.kind == "budget")), own)
+def scope_here(context: StepContext[Any]) -> Scope:
+    """Return the scope of the running code, if it is one inside of a step, like a `budget_scope`; or the
+    step's.
+    """
+    own, here = context._scope.in_this_process(), current_scope()
+    return here if here is not None and here.place_scope is own else own
 
 
 def show(context: StepContext[Any], values: Mapping[str, object]) -> None:

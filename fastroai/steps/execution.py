@@ -21,7 +21,7 @@ from fastroai.runtime.spans import span_of
 from fastroai.steps.attempt import AttemptState
 from fastroai.steps.base import BaseStep, DepsT, OutputT
 from fastroai.steps.config import ResolvedConfig, resolve
-from fastroai.steps.context import StepContext, StepData, paying_scope
+from fastroai.steps.context import StepContext, StepData, scope_here
 from fastroai.steps.contracts import BoundContract, bind_contract
 from fastroai.steps.durability import attempts_used, restore_spending, step_retried
 from fastroai.steps.retrying import retry_calls
@@ -171,7 +171,7 @@ def map_step(
         raise no_agent(step)  # a context runs agents itself
     step = step.for_items()
     contract, config = bind_contract(step), resolve(step.config, pipeline=context.config.as_defaults())
-    reader, parent = data.reader or context.step_id, paying_scope(context)
+    reader, parent = data.reader or context.step_id, scope_here(context)
 
     async def run_one(index: int, item: object) -> object:
         step_id = f"{context.step_id}[{index}]"
