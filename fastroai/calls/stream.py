@@ -200,15 +200,17 @@ class ChatStream(SettledStream[StreamChunk[OutputDataT]], Generic[OutputDataT]):
             raise ConfigurationError("stream_text", type(output).__name__, expected)
 
     async def stream_output(self, *, debounce_by: float | None = DEBOUNCE_BY) -> AsyncIterator[OutputDataT]:
-        """Iterate the output so far, partially validated. The last one is the whole output.
+        """Iterate the output so far, validated as far as it has come. The last item is the whole output.
 
-        Parts that are not valid yet, such as the last item of a list, are left out. While a required field of
-        a model has not come, there is no output. After `cancel`, there is no whole output if the part that
-        has come is not valid.
+        A text or number at the end may be only its beginning. An item at the end of a list, dict or
+        `TypedDict` is left out until it is valid. Within a model, nothing is left out: there is no output
+        while a required field is missing, or the last item of one of its lists is not valid yet.
+
+        If `cancel` stops the answer before it is valid, the iteration ends without the whole output.
 
         Args:
-            debounce_by: Seconds for which changes are put together, as each is validated; `None` to validate
-                each change.
+            debounce_by: Seconds for which changes are put together, because each is validated. `None`
+                validates every change.
         """
         async with aclosing(self._pieces(debounce_by)) as pieces:
             async for piece in pieces:
@@ -291,11 +293,15 @@ class ChatStream(SettledStream[StreamChunk[OutputDataT]], Generic[OutputDataT]):
     async def cancel(self) -> None:
         """Stop the answer. If you read on, the stream ends with the text that has arrived so far.
 
-        Other tasks may call this, too. The text is the output then, and `response.is_cut` is true. There is
-        no output if the answer has not begun, for example because a tool runs, or if it is not valid, such as
-        half of a structured output: then the stream ends without a final chunk, and `response` stays `None`.
-        If all of the answer has arrived, this does nothing. The stopped request counts as unmeasured: budgets
-        charge the most that it can have cost. To stop the answer without reading on, leave the stream.
+        That text is the output, and `response.is_cut` is true. Other tasks may call this, too. If all of the
+        answer has arrived, this does nothing.
+
+        In two cases, there is no output. The answer has not begun, for example because a tool runs; then the
+        call ends there. Or the part that has arrived is not a valid output, such as half of a structured one.
+        Then the stream ends without a final chunk, and `response` stays `None`.
+
+        The usage of the stopped request is not known, so budgets charge the most that it can have cost. To
+        stop the answer without reading on, leave the stream.
         """
         if self._streaming is None:
             self._pump.stop()

@@ -125,11 +125,13 @@ class EdgesResolved(DecidedAfter):
 
 @dataclass(slots=True, kw_only=True)
 class BranchTimedOut(Notes, PlanFact):
-    """The event that a branch of a graph took longer than `branch_timeout`, and so has failed.
+    """A branch of a graph took longer than `branch_timeout`, so it has failed.
 
-    `branch` is the fork, the number of its visit and the name of the branch, such as `split#1/draft`. For a
-    fork inside of a branch, that branch comes before it. `failure` describes the error, and `error` is the
-    exception, a `TimeLimitExceeded`.
+    `branch` says which one: `split#1/draft` is the branch `draft` of the first visit to the fork `split`. For
+    a fork inside of a branch, the outer branch comes first: `split#1/draft/check#1/facts`.
+
+    `failure` describes the error, and `error` is the exception. Listeners (`on_event`) get a
+    `TimeLimitExceeded`. In traces, `error` is a `RecordedError` with its type and message.
     """
 
     kind: ClassVar[str] = "branch_timed_out"
@@ -168,10 +170,11 @@ class ValueWritten(PlacedFact, Notes, PlanFact):
 
 @dataclass(slots=True, kw_only=True)
 class MessagesAdded(PlacedFact, Notes, PlanFact):
-    """The event that a visit to a node added the messages of its agent calls to the conversation of a graph.
+    """A visit to a node added the messages of its agent calls to the conversation of a graph.
 
-    `place` names the attempt at the node that did so. Only the log and traces have this fact; listeners
-    (`on_event`) do not get it.
+    `place` names the attempt at the node that did so. `messages` is a JSON object: its `messages` are those
+    of PydanticAI as JSON, and `node`, `visit` and `wrote` say where they come from. Only the log and traces
+    have this fact; listeners (`on_event`) do not get it.
     """
 
     kind: ClassVar[str] = "messages_added"

@@ -15,10 +15,14 @@ from fastroai.runtime.facts import Begins, Ends, FailureFacts, Outcome, PlanFact
 
 @dataclass(slots=True, kw_only=True)
 class RowStarted(Begins, PlanFact):
-    """The event that `map` of a pipeline, graph, router or flow begins the run of a row.
+    """The run of a row began, in a `map` of a pipeline, graph, router or flow with a store.
 
-    `number` is the position of the row, from 0, `key` identifies it, and `child` is the id of its run. Rows
-    of functions and agents have no runs of their own, so they have no such event.
+    `number` is the position of the row, from 0. `key` identifies the row. `child` is the id of its run. If
+    the `map` is resumed, a row that had not ended has another one.
+
+    Only the log and traces of the `map` have this fact. Listeners (`on_event`) get the `RunStarted` of the
+    row instead. Without a store, and for rows of functions and agents, there is no such fact, because the
+    rows have no runs of their own.
     """
 
     kind: ClassVar[str] = "row_started"

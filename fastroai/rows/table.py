@@ -270,14 +270,19 @@ class RowTable(Generic[OutputT]):
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """A list with a dict for each row that has ended, failed ones included: its values by column.
+        """The rows that have ended, as a list of dicts. Each dict has the values of one row, by column.
 
-        The columns are `row`, `key`, the inputs, the fields of the output (or `output`, if it has none),
-        `error`, `cost_usd`, `input_tokens`, `output_tokens`, `requests`, `attempts`, `cached` and
-        `duration_ms`. An input with the name of another column becomes `input_NAME`. A field of the output
-        with such a name, or that of an input, becomes `output_NAME`. Inputs and outputs are as JSON, so a
-        date is a text. `cost_usd` is `None` unless the whole cost is known. With a store, this reads all
-        rows, and blocks the event loop meanwhile.
+        The columns are `row` (the position, from 0) and `key`, then the inputs, then the fields of the
+        output, or `output` if it has no fields. Then come `error`, `cost_usd`, `input_tokens`,
+        `output_tokens`, `requests`, `attempts`, `cached` and `duration_ms`.
+
+        Failed rows are included: their `error` is a text, and their output is `None`. Inputs and outputs are
+        as JSON, so a date is a text. `cost_usd` is `None` unless the whole cost is known.
+
+        An input that is named like a column of the table, such as `key` or `error`, becomes `input_NAME`. An
+        output, or a field of it, that is named like such a column or like an input becomes `output_NAME`.
+
+        With a store, this reads all rows, and blocks the event loop meanwhile.
         """
         rows = [*self]
         columns = self.output_columns(rows)

@@ -1174,9 +1174,12 @@ class AnswerGiven(StepFact, Ends, PlanFact):
 class WaitStarted(StepFact, Begins):
     """A step began to sleep, or to wait for a message or for anything else but an answer.
 
-    If the run is resumed and the step still waits, there is another one, with the same `wait.id`. Only the
-    log and traces have this fact. Listeners (`on_event`) get a `StepHalted`, or nothing for a sleep of at
-    most 10 seconds.
+    Only the log and traces have this fact. If the run is resumed and the step still waits, there is another
+    one, with the same `wait.id`.
+
+    Listeners (`on_event`) get a `StepHalted` instead, when the step halts. A step does not halt for a sleep
+    of at most 10 seconds. Without a store, it does not halt for any sleep. Listeners get nothing of such
+    sleeps.
     """
 
     kind: ClassVar[str] = "wait_started"
@@ -1492,15 +1495,19 @@ class RequestInBatch(PlacedFact, Notes):
 
 @dataclass(slots=True, kw_only=True)
 class AgentCallEnded(PlacedFact, Ends):
-    """An attempt at an agent call failed, or a call ended although its last answer calls function tools.
+    """An attempt at an agent call failed, or an agent call ended whose last answer calls function tools.
 
-    Only runs with a store have this event, and only for agent calls that no tool makes. A call has no such
-    event if its last answer calls no function tool, or only an output tool: that answer is its end. A failed
-    attempt has one if `ctx.run` or the code of a flow makes the call, but not in a stream, nor if a budget or
-    a changed declaration stopped it. After a failed attempt, another one may follow: see `StepRetried`.
+    Most calls have no such event. If the last answer calls no function tool, that answer is the end of the
+    call. Output tools do not count as function tools.
+
+    A failed attempt has the event if `ctx.run` or the code of a flow makes the call. It has none in a stream,
+    or if a budget or a changed declaration stopped it. Another attempt may follow: see `StepRetried`.
+
+    Only the log and traces of runs with a store have this event. Listeners (`on_event`) do not get it. Calls
+    that tools make do not have it.
 
     `place` is the attempt at the step that makes the call. `attempt` is the number of the attempt at the
-    call, from 1. `failure` is `None` if it did not fail. Listeners (`on_event`) do not get this event.
+    call, from 1. `failure` is `None` if the call did not fail.
     """
 
     kind: ClassVar[str] = "agent_call_ended"

@@ -446,12 +446,14 @@ class StepContext(Generic[DepsT_co]):
         return {} if self._data.visit is None else self._data.visit.failures
 
     def write(self, key: str, value: object) -> None:
-        """Write a value into the graph's memory. It stays there even if this node is cancelled or fails.
+        """Write a value into the graph's memory. It stays there even if this node fails or is cancelled.
 
-        A copy of the value is kept. Other nodes see it once this node has ended; this attempt and its retries
-        do not find it in the memory. An output that the node writes to the same key replaces it. A retry
-        drops the values that the attempt before it wrote, once the retry writes a value or succeeds. A
-        resumed run keeps the value, and the node finds it there.
+        A copy of the value is kept. The nodes after this one find it in the memory. Other branches find it
+        once they are joined. This node does not find it itself, in this attempt or in a retry. If a resumed
+        run starts this node again, the node finds it.
+
+        If the node also writes an output to the same key, the output replaces the value. The values of a
+        failed attempt are dropped as soon as a retry writes a value or succeeds.
 
         Raises:
             ConfigurationError: this step is not a node of a graph, or the node declares its `writes`, and

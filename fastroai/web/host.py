@@ -223,7 +223,8 @@ class RunsHost(Generic[DepsT]):
                 the run has reached.
             CostBudgetExceeded: there are no workers, the host has `reserve="quote"`, and a budget or limit
                 has too little left for the rest of the quote.
-            ConfigurationError: the lifespan is not open, and no workers carry the runs.
+            ConfigurationError: the lifespan is not open, and no workers carry the runs; or there are no
+                workers, and a graph is paused at a pause node whose question has no answer.
             Problem: this process executes as many runs as it may (`max_concurrency`); status 503.
         """
         if self._workers is not None:

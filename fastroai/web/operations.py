@@ -267,6 +267,7 @@ class RunOperations(Generic[DepsT]):
             RunStatusConflict: the run has finished.
             RunInProgress: a process is running it.
             RunDefinitionChanged: the pipeline or graph has changed in parts that the run has reached.
+            ConfigurationError: a graph is paused at a pause node whose question has no answer (409).
             Problem: there is no such run that the caller sees (404), the caller may not resume runs (403), a
                 spend limit is reached (429 or 402), or this process is busy (503).
         """

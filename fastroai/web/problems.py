@@ -134,6 +134,9 @@ def problem_of(error: Exception) -> Problem | None:
         case ConfigurationError(option="tenant", value=None):
             detail = "a spend limit of this service counts by tenant, and you have none"
             return Problem(403, "tenant-needed", "A tenant is needed", detail)
+        case ConfigurationError(option="input", value=None):
+            detail = "the run waits for the answer to a question; give that first"
+            return Problem(409, "run-status", "The run cannot do that", detail, {"run_status": "paused"})
         case StoreUnavailable():
             detail = "the store cannot be reached right now"
             return Problem(503, "store-unavailable", "Try again soon", detail, retry_after=SOON)

@@ -436,11 +436,15 @@ class WorkflowRuns:
 
     @answered
     async def check_timeouts(self, flow_id: str) -> NextAnswer | NoTimeout:
-        """Decide `kill` at each gate whose time is over, and return what is due then, or how the flow ended.
+        """Give the decision `kill` at each gate whose time is over, and return what is due then.
 
-        If there is no such gate, return `NoTimeout`, with the seconds that the next gate has left, or `None`
-        if no gate with a timeout waits. Return an `ErrorAnswer` if there is no such flow, another process
-        runs it, or the store fails. All other calls that write to the flow check this, too.
+        If the flow has ended, the answer says how.
+
+        If no time is over, return a `NoTimeout`. Its `remaining_seconds` are those until the next gate runs
+        out of time; they are `None` if no gate with a timeout waits. Return an `ErrorAnswer` if there is no
+        such flow, if another process runs it, or if the store fails.
+
+        All other calls that write to the flow check the time of its gates, too.
         """
         async with self._opened(flow_id, times_out=False) as call:
             if await self._time_out(call):

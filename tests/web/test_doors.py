@@ -93,3 +93,19 @@ async def test_a_workflow_is_served_with_its_gate(model_server: ModelServer, tmp
         done = (await client.get("/runs/r1?wait=30")).json()
     assert (done["status"], done["requests"]) == ("finished", 2)
     assert done["output"]["text"] == texts[1]
+
+
+async def test_a_graph_that_waits_for_an_answer_cannot_be_resumed_without_it(tmp_path: Path) -> None:
+    @step
+    async def ask(ctx: StepContext[None]) -> str:
+        return "go on?"
+
+    graph: Graph[None, Any] = Graph("g", nodes={"ask": ask}, edges=[], entry="ask", pause_nodes=["ask"])
+    app = FastAPI()
+    app.include_router(runs_router(RunsHost(graph, store=SQLiteRunStore(tmp_path / "runs.db"))))
+    async with serving(app) as client:
+        waiting = (await client.put("/runs/r1?wait=30", json={})).json()
+        assert waiting["status"] == "paused", waiting
+        refused = await client.post("/runs/r1/resume")
+        assert (refused.status_code, refused.json()["code"]) == (409, "run-status")
+        assert "the answer to a question" in refused.json()["detail"]

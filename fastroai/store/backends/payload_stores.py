@@ -130,22 +130,24 @@ class FilePayloadStore(_InThreads):
         When this returns, the file is completely on the disk.
 
         Raises:
+            ConfigurationError: `group` or `name` is empty, or a path.
             RunStoreUnavailable: the place of the payloads cannot be reached, read or written.
         """
-        await self._call(lambda: self._put(group, name, payload))
+        file = self._at(group, name)
+        await self._call(lambda: self._put(file, payload))
 
-    def _put(self, group: str, name: str, payload: bytes) -> None:
-        folder = self._folder / group
+    def _put(self, target: Path, payload: bytes) -> None:
+        folder = target.parent
         # The folder itself first: folders that are made as parents can be entered as the umask says.
         self._folder.mkdir(mode=_OWNER_ENTERS, parents=True, exist_ok=True)
         folder.mkdir(mode=_OWNER_ENTERS, exist_ok=True)
-        written = folder / f"{name}.{secrets.token_hex(8)}.part"
+        written = folder / f"{target.name}.{secrets.token_hex(8)}.part"
         try:
             with open(written, "xb", opener=_for_owner) as file:
                 file.write(payload)
                 file.flush()
                 os.fsync(file.fileno())
-            written.replace(folder / name)
+            written.replace(target)
         except BaseException:
             with suppress(OSError):
                 written.unlink()
@@ -157,9 +159,11 @@ class FilePayloadStore(_InThreads):
         """Return the bytes of a payload; `None` if the group has no payload with this name.
 
         Raises:
+            ConfigurationError: `group` or `name` is empty, or a path.
             RunStoreUnavailable: the place of the payloads cannot be reached, read or written.
         """
-        return await self._call(lambda: _read(self._folder / group / name))
+        file = self._at(group, name)
+        return await self._call(lambda: _read(file))
 
     async def groups(self) -> Mapping[str, datetime]:
         """Return all groups: for the name of each, the time in UTC at which its subfolder last changed.
@@ -185,13 +189,25 @@ class FilePayloadStore(_InThreads):
         Nothing happens if it does not exist.
 
         Raises:
+            ConfigurationError: `group` is empty, or a path.
             RunStoreUnavailable: the place of the payloads cannot be reached, read or written.
         """
-        await self._call(lambda: self._delete(group))
+        folder = self._at(group)
+        await self._call(lambda: self._delete(folder))
 
-    def _delete(self, group: str) -> None:
+    def _delete(self, folder: Path) -> None:
         with suppress(FileNotFoundError):
-            rmtree(self._folder / group)
+            rmtree(folder)
+
+    def _at(self, *names: str) -> Path:
+        return self._folder.joinpath(*map(_plain_name, names))
+
+
+def _plain_name(name: str) -> str:
+    """Return the name of a group or of a payload. Raises `ConfigurationError` if it leads elsewhere."""
+    if not name or name in (".", "..") or "/" in name or os.sep in name or "\0" in name:
+        raise ConfigurationError("name", name, "the name of a file or folder, without a path")
+    return name
 
 
 def _for_owner(path: str, flags: int) -> int:
@@ -263,7 +279,7 @@ class FsspecPayloadStore(_InThreads):
         return f"FsspecPayloadStore({self._shown!r})"
 
     def _path(self, *parts: str) -> str:
-        return "/".join((self._root.rstrip("/"), *parts))
+        return "/".join((self._root.rstrip("/"), *map(_plain_name, parts)))
 
     async def put(self, group: str, name: str, payload: bytes) -> None:
         """Write a payload to the file `name` in the folder `group` below the URL.
@@ -271,12 +287,14 @@ class FsspecPayloadStore(_InThreads):
         An existing file is replaced.
 
         Raises:
+            ConfigurationError: `group` or `name` is empty, or a path.
             RunStoreUnavailable: the place of the payloads cannot be reached, read or written.
         """
+        folder, file = self._path(group), self._path(group, name)
 
         def put() -> None:
-            self._files.makedirs(self._path(group), exist_ok=True)
-            self._files.pipe_file(self._path(group, name), payload)
+            self._files.makedirs(folder, exist_ok=True)
+            self._files.pipe_file(file, payload)
 
         await self._call(put)
 
@@ -284,12 +302,14 @@ class FsspecPayloadStore(_InThreads):
         """Return the bytes of a payload; `None` if the group has no payload with this name.
 
         Raises:
+            ConfigurationError: `group` or `name` is empty, or a path.
             RunStoreUnavailable: the place of the payloads cannot be reached, read or written.
         """
+        file = self._path(group, name)
 
         def get() -> bytes | None:
             try:
-                payload: bytes = self._files.cat_file(self._path(group, name))
+                payload: bytes = self._files.cat_file(file)
             except FileNotFoundError:
                 return None
             return payload
@@ -322,13 +342,15 @@ class FsspecPayloadStore(_InThreads):
         Nothing happens if it does not exist.
 
         Raises:
+            ConfigurationError: `group` is empty, or a path.
             RunStoreUnavailable: the place of the payloads cannot be reached, read or written.
         """
+        folder = self._path(group)
 
         def delete() -> None:
             self._files.invalidate_cache()
             with suppress(FileNotFoundError):
-                self._files.rm(self._path(group), recursive=True)
+                self._files.rm(folder, recursive=True)
 
         await self._call(delete)
 

@@ -172,9 +172,10 @@ class RunTrace:
 
     @property
     def started_at(self) -> datetime:
-        """The time in UTC at which the run began; of a run in a queue, at which it was put there.
+        """The time in UTC at which the run began.
 
-        Resuming does not change it.
+        For a run that workers carry, it is the time at which it was put into the queue. Resuming does not
+        change it.
         """
         return self.opened.at
 

@@ -430,12 +430,15 @@ class CostCalculator:
         return self._endpoints.host(model)
 
     def warn_of_near_miss(self, url: str | None) -> None:
-        """Give a `NearMissWarning` if a URL of requests nearly matches the URL of one of the `endpoints`.
+        """Give a `NearMissWarning` if requests go to a URL that is nearly that of one of the `endpoints`.
 
-        That is so if the host is the same, and one of these holds: the schemes differ; one of the two has the
-        default port and the other another one; or the path of the URL is only the beginning of that of the
-        endpoint. Two other ports, and two paths that diverge, are two servers. The warning is given once for
-        each URL. `None` and the URL of an endpoint give none.
+        The hosts must be the same. A URL with another scheme is then a near miss. So is one with the same
+        scheme and another port, if one of the two ports is the default port. With the same scheme and port,
+        it is a near miss if its path is only the beginning of the path of the endpoint.
+
+        `None` gives no warning, and neither does a URL that is at one of the endpoints: with its scheme, host
+        and port, and with its path or a longer one that begins with it. The warning is given once for each
+        URL.
         """
         self._endpoints.warn_of_near_miss(url)
 

@@ -138,11 +138,14 @@ class SpendAdjustment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpendStatus:
-    """The limit, the spent and the remaining amounts of one key in one window. US dollars are exact.
+    """The limit of one key in one window, and the amounts that are spent and reserved of it.
 
-    `SpendLimit.status` and `SpendBook.list` return it. `reserved_usd` is the most that requests in flight can
-    cost, and the quotes that runs have reserved. `resets_at` is the end of the window; it is `None` for the
-    window `total`.
+    `SpendLimit.status` and `SpendBook.list` return it. Amounts are exact US dollars. `reserved_usd` is the
+    most that requests in flight can cost, and the quotes that runs have reserved. `remaining_usd` is what is
+    left of the limit; it is 0 if the limit is exceeded.
+
+    `resets_at` is the end of the window; it is `None` for the window `total`. `is_open` is false if the
+    window is over. `adjustments` has the changes that people made by hand; only a `SpendBook` gives them.
     """
 
     key: str

@@ -312,3 +312,22 @@ def test_without_fsspec_the_error_says_how_to_install_it(monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "fsspec", None)
     with pytest.raises(MissingExtraError, match="FsspecPayloadStore needs fsspec: .*fsspec"):
         FsspecPayloadStore("memory://x")
+
+
+@pytest.mark.parametrize("kind", ["folder", "fsspec"])
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/etc", "a\0b"])
+async def test_names_that_lead_elsewhere_are_refused_and_nothing_is_deleted(
+    kind: str, name: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "payloads"
+    store = FilePayloadStore(folder) if kind == "folder" else FsspecPayloadStore(f"file://{folder}")
+    await store.put("group", "name", b"kept")
+    for call in (
+        store.delete(name),
+        store.get("group", name),
+        store.put(name, "x", b""),
+        store.get(name, "x"),
+    ):
+        with pytest.raises(ConfigurationError, match="without a path"):
+            await call
+    assert await store.get("group", "name") == b"kept"
