@@ -20,6 +20,7 @@ from fastroai.pipelines import BaseStep, PipelineConfig, StepConfig, StepContext
 from fastroai.places import split_attempt
 from fastroai.runtime import current_scope
 from fastroai.runtime.facts import (
+    AgentCallEnded,
     AnyFact,
     RequestEnded,
     RequestSent,
@@ -91,10 +92,11 @@ def _value(scripted: Any) -> Any:
 
 
 def _answered(entries: Sequence[AnyFact]) -> set[str]:
-    """Decisions that a model has made, which are not asked for again."""
+    """Decisions that a model has made, and those whose failure is on record: they are not asked for again."""
     sent = {entry.id: entry.request.place for entry in entries if isinstance(entry, RequestSent)}
     ended = [entry for entry in entries if isinstance(entry, RequestEnded) and entry.response is not None]
-    return {split_attempt(sent[entry.id])[0] for entry in ended}
+    failed = [entry.place for entry in entries if isinstance(entry, AgentCallEnded) and entry.failure]
+    return {split_attempt(place)[0] for place in (*failed, *(sent[entry.id] for entry in ended))}
 
 
 def _place(ending: Ending) -> str:
