@@ -64,7 +64,7 @@ from fastroai.runtime.retrying.failures import leaves, note_agent_call
 from fastroai.runtime.scope import current_tool_calls
 from fastroai.runtime.spans import span_of
 from fastroai.store.record.log import log_of, run_of
-from fastroai.store.record.memo import agent_call_key
+from fastroai.store.record.requests_on_record import agent_call_key
 from fastroai.tracing import Tracer, attributes
 from fastroai.usage.limits import Limits, together
 

@@ -356,7 +356,7 @@ class _Performance(BaseStep[Any, T]):
         if not self.restored or run is None:
             return sums_of(self.draft.spent or NOTHING_SPENT)
         last_end = 0 if self.ended_before is None else run.recorded.position_of(self.ended_before)
-        charges = run.recorded.charges(self.place)
+        charges = run.recorded.requests.charges(self.place)
         return sums_of(self._spent_since(sum(charge.position < last_end for charge in charges)))
 
     def _is_on_record(self, ended: CallEnded) -> bool:

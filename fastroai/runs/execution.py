@@ -239,8 +239,8 @@ class Execution:
             # The callback runs after the end of the run is on record, so it is pushed first.
             stack.push_async_callback(tell_people, log, run)
             stack.push_async_exit(EndOnRecord(log, began))
-            charges = run.recorded.charges()
-            scope.restore(charges, run.recorded.agent_calls(charges))
+            charges = run.recorded.requests.charges()
+            scope.restore(charges, run.recorded.requests.agent_calls(charges))
             return log
         if (around := log_of(scope)) is not None:
             join_record(self._config, around, scope)

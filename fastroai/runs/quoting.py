@@ -61,7 +61,7 @@ async def usd_to_set_aside(
             "Give it, or these steps, a budget"
         )
         raise ConfigurationError("reserve", "quote", expected)
-    records = () if recorded is None else (charge.record for charge in recorded.charges())
+    records = () if recorded is None else (charge.record for charge in recorded.requests.charges())
     amounts = (record.committed_usd for record in records)
     spent_usd = exact_sum(usd for usd in amounts if isinstance(usd, Decimal))
     return max(_NOTHING, EXACT.subtract(quote.upper_usd, spent_usd))

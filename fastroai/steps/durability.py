@@ -32,8 +32,9 @@ from fastroai.runtime.retrying.failures import noted_class
 from fastroai.runtime.scope import RUNS, ToolCalls, current_scope, current_tool_calls
 from fastroai.steps.conversation import ConversationState, state_in
 from fastroai.store.record.log import Log, log_of, run_of
-from fastroai.store.record.memo import Memo, agent_call_key
+from fastroai.store.record.memo import Memo
 from fastroai.store.record.payloads import PayloadCodec, is_sealed, unseal
+from fastroai.store.record.requests_on_record import agent_call_key
 from fastroai.store.record.runs import DurableRun
 from fastroai.store.record.values import value_from_json
 from fastroai.tracing import attributes
@@ -68,9 +69,9 @@ def restore_spending(scope: Scope) -> None:
         return
     place = step_place(scope)
     durable.recorded.come_again(("call", place))
-    if durable.recorded.charges():
-        charges = durable.recorded.charges(place)
-        agent_calls = durable.recorded.agent_calls(charges)
+    if durable.recorded.requests.charges():
+        charges = durable.recorded.requests.charges(place)
+        agent_calls = durable.recorded.requests.agent_calls(charges)
         scope.restore(charges, agent_calls)
         if scope.parent is not None:  # routers, and agents whose tools run pipelines
             scope.parent.recount(charges, agent_calls)
@@ -82,7 +83,7 @@ def restore_call(scope: Scope, step: Scope, call: AgentCall) -> None:
     if durable is not None and call.call is not None:
         key, used = agent_call_key(durable.place(step), call.call), calls_used(step, call)
         for attempt in range(1, used.attempt):
-            scope.recount(durable.recorded.charges_of(key, attempt))
+            scope.recount(durable.recorded.requests.charges_of(key, attempt))
 
 
 def attempts_used(scope: Scope) -> RetriesUsed:
@@ -134,7 +135,7 @@ def _retried(scope: Scope, retry: Retry, place: str, call: str, unit: Literal["s
     )
     if (log := log_of(scope)) is not None:
         if log.run is not None:  # replayed requests are not among the new ones
-            log.run.recorded.mark(fact.about, fact.attempt, "retried")
+            log.run.recorded.requests.mark(fact.about, fact.attempt, "retried")
         log.note(fact)
     return fact
 

@@ -196,7 +196,7 @@ def _place(step_id: str, visit: int) -> str:
 
 
 def _records(call: FlowCall, place: str) -> list[RequestRecord]:
-    return [one.record for one in call.flow.recorded.charges(place)]
+    return [one.record for one in call.flow.recorded.requests.charges(place)]
 
 
 def _iterations(reported: object) -> dict[str, tuple[IterationRecord, ...]]:

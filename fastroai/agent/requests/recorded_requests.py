@@ -59,8 +59,8 @@ from fastroai.store.record.declarations import digest
 from fastroai.store.record.effect import effect
 from fastroai.store.record.exceptions import exception_from_json, exception_to_json, stand_in_for
 from fastroai.store.record.log import Log, log_of, run_of
-from fastroai.store.record.memo import ChargeOnRecord, KnownCall, agent_call_key
 from fastroai.store.record.payloads import seal, unseal
+from fastroai.store.record.requests_on_record import ChargeOnRecord, KnownCall, agent_call_key
 from fastroai.store.record.runs import DurableRun
 
 
@@ -103,23 +103,23 @@ class CallOnRecord:
         charges: list[ChargeOnRecord] = []
         if not self._is_compared:
             self._compare(run, scope, request)
-            charges = run.recorded.take_requests(request, self.asks)
+            charges = run.recorded.requests.take_requests(request, self.asks)
             if charges and charges[-1].response is not None:
-                call = run.recorded.call_of(charges[-1])
+                call = run.recorded.requests.call_of(charges[-1])
                 self._known = call if call is not None and call.has_finished else None
                 return charges
         if (call := self._known) is None:
-            return charges or run.recorded.take_requests(request, self.asks)
-        charges += run.recorded.take_next(call, request)
+            return charges or run.recorded.requests.take_requests(request, self.asks)
+        charges += run.recorded.requests.take_next(call, request)
         if not charges and call.changed and call.has_finished:
             misfit = "the model would be asked for another answer"
             raise call_changed(run, request.place, call.name, call.changed, misfit)
-        return charges or run.recorded.take_requests(request, self.asks)
+        return charges or run.recorded.requests.take_requests(request, self.asks)
 
     def _compare(self, run: DurableRun, scope: Scope, request: RequestPlace) -> None:
         self._is_compared = True
         recorded = run.recorded
-        call = recorded.find_call(request, self.asks)
+        call = recorded.requests.find_call(request, self.asks)
         if call is not None and call.changed:
             if keeps_answer(run, scope, request.place, call.changed, call=call.name, attempt=call.attempt):
                 self.asks, self._known = call.asks, call
@@ -127,7 +127,7 @@ class CallOnRecord:
             # The conversation may hold an answer that was asked anew. Then only the requests can tell.
             is_other = self.has_history and recorded.has_asked_anew(request.place)
             self._known = None if is_other else call
-        if recorded.was_asked_otherwise(request, self.asks):
+        if recorded.requests.was_asked_otherwise(request, self.asks):
             self.anew = digest(*self.asks.declared.values())
 
     def to_record(self) -> Asks | None:
@@ -193,10 +193,10 @@ class RequestOnRecord:
         if (run := self.log.run) is None:
             return None
         await run.check_held()
-        if not run.recorded.charges():  # no earlier process has sent anything
+        if not run.recorded.requests.charges():  # no earlier process has sent anything
             return None
         if self.of_call is None:
-            charges = run.recorded.take_requests(self.request)
+            charges = run.recorded.requests.take_requests(self.request)
         else:
             charges = self.of_call.take(run, self.scope, self.request)
         if not charges:
@@ -228,7 +228,7 @@ class RequestOnRecord:
         """Count earlier requests in this place. The request is sent anew, as their answers were not kept."""
         if self.log.run is None:
             return
-        charges = self.log.run.recorded.take_requests(self.request)
+        charges = self.log.run.recorded.requests.take_requests(self.request)
         for sent in charges:
             sent.mark("retried")
         self.scope.recount(charges)
@@ -236,7 +236,7 @@ class RequestOnRecord:
     def _diverge(self, run: DurableRun) -> None:
         """Count other requests that were sent in this place, whose cost is lost, and note the divergence."""
         asks = None if self.of_call is None else self.of_call.asks
-        left, is_sure = run.recorded.left_over(self.request, asks)
+        left, is_sure = run.recorded.requests.left_over(self.request, asks)
         if is_sure:
             self.scope.recount(left)
         if any(sent.response is not None for sent in left):
@@ -349,7 +349,9 @@ def _message(run: DurableRun, stored: JsonValue, what: str) -> ModelMessage:
 def count_agent_call(scope: Scope, call: str, attempt: int) -> None:
     """Count the start of an agent run. A run that is on record counts already in the steps around it."""
     run, tools = run_of(scope), current_tool_calls.get().names
-    counted = None if run is None else run.recorded.take_agent_call(run.place(scope), call, attempt, tools)
+    counted = (
+        None if run is None else run.recorded.requests.take_agent_call(run.place(scope), call, attempt, tools)
+    )
     if counted is None:
         scope.count_agent_call()
     else:
@@ -393,13 +395,13 @@ def failure_on_record(scope: Scope, call: str, attempt: int, asks: Asks) -> Exce
     if run is None or current_tool_calls.get().names:
         return None
     place = run.place(scope)
-    ended = run.recorded.failed_call(place, call, attempt, asks)
+    ended = run.recorded.requests.failed_call(place, call, attempt, asks)
     if ended is None or ended.failure is None:
         return None
     known = exception_from_json(ended.failure, unseal(ended.exception, run.codec))
     error = known or stand_in_for(ended.failure)
     if error is not None:
-        scope.recount(run.recorded.take_charges_of(agent_call_key(place, call), attempt))
+        scope.recount(run.recorded.requests.take_charges_of(agent_call_key(place, call), attempt))
     return error
 
 
@@ -438,7 +440,7 @@ async def execute_tool(
 
     async def call_it() -> Any:
         if log.run is not None:
-            scope.recount(log.run.recorded.bought_in_tool(tool_call.place, tool_call.name))
+            scope.recount(log.run.recorded.requests.bought_in_tool(tool_call.place, tool_call.name))
         calls = current_tool_calls.get()
         names = (*calls.names, tool_call.name)
         token = current_tool_calls.set(
@@ -478,8 +480,8 @@ class _ToolCall:
         run = self.log.run
         if run is None or not isinstance(known, ToolEnded):
             return None
-        inside = run.recorded.in_tool(self.place, self.name)
-        self.scope.recount(inside, run.recorded.agent_calls(inside))
+        inside = run.recorded.requests.in_tool(self.place, self.name)
+        self.scope.recount(inside, run.recorded.requests.agent_calls(inside))
         if known.deferred is not None:
             raise _deferral(run, known)
         if known.retry is not None:

@@ -100,10 +100,10 @@ class CallsOnRecord:
             attempt = f"{ended.place}@{ended.attempt}"
             inner = any(other.place.startswith(f"{attempt}/") for other in failed)
             ended_inside = (one for one in recorded.within(attempt) if isinstance(one, CallEnded))
-            calls = bool(recorded.charges(attempt)) or any(ended_inside)
+            calls = bool(recorded.requests.charges(attempt)) or any(ended_inside)
             if not inner and not (ended.is_code and calls):
                 self.attempts[ended.place] = ended.attempt + 1
-                recorded.mark(ended.about, ended.attempt, "failed")
+                recorded.requests.mark(ended.about, ended.attempt, "failed")
 
 
 def _place_of(entry: CallEnded | StepStarted) -> str:

@@ -354,7 +354,7 @@ class Runner:
         begun, place, run = self._begin(past.started), past.started.place, self._log.run
         begun.error, begun.degraded, begun.is_over = past.error, past.degraded, True
         if run is not None:
-            if run.recorded.charges(place):
+            if run.recorded.requests.charges(place):
                 restore_spending(begun.scope)
             else:
                 run.recorded.come_again(("call", place))

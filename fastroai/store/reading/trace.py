@@ -301,7 +301,7 @@ class RunTrace:
         begun = {entry.about for entry in self.entries if isinstance(entry, facts.Begins)}
         # A trace can come from a file, with the end of something that never began.
         entries = [one for one in self.entries if not isinstance(one, facts.Ends) or one.about in begun]
-        return tuple(charge.record for charge in Memo(self.run_id, entries).charges())
+        return tuple(charge.record for charge in Memo(self.run_id, entries).requests.charges())
 
     @property
     def usage(self) -> RecordedUsage:

@@ -15,7 +15,7 @@ from fastroai.places import attempt_around, quoted, split_attempt, step_name
 from fastroai.records import RequestRecord, Usage
 from fastroai.runtime import facts
 from fastroai.store.record.definitions import definition_at, needs_of
-from fastroai.store.record.memo import ChargeOnRecord, ChargesOnRecord
+from fastroai.store.record.requests_on_record import ChargeOnRecord, ChargesOnRecord
 
 AttemptStatus = Literal[
     "running", "succeeded", "incomplete", "retried", "failed", "interrupted", "cancelled", "reused"

@@ -15,8 +15,9 @@ from fastroai.runtime.budgets.in_flight import AgentCharges
 from fastroai.runtime.facts import Ends, Fact, RunFinished, RunResumed
 from fastroai.store.reading.child_runs import child_runs
 from fastroai.store.record.headers import FoundHeader, is_running, read_header, read_log
-from fastroai.store.record.memo import ChargeOnRecord, Memo
+from fastroai.store.record.memo import Memo
 from fastroai.store.record.payloads import PayloadCodec, is_sealed_definition
+from fastroai.store.record.requests_on_record import ChargeOnRecord
 from fastroai.store.record.runs import DurableRun, change_header
 from fastroai.store.record.unsealing import entries_to_go_on
 from fastroai.store.run_store import RunStore
@@ -114,7 +115,7 @@ async def resume_elsewhere(
 
 async def _spent(store: RunStore, recorded: Memo, codec: PayloadCodec | None) -> Usage:
     """Return the spending of a run that no process has, with that of its child runs."""
-    records, in_children = [charge.record for charge in recorded.charges()], Usage()
+    records, in_children = [charge.record for charge in recorded.requests.charges()], Usage()
     begun: dict[str, Fact] = {}
     for fact in recorded.entries:
         if isinstance(fact, Ends):
@@ -136,8 +137,8 @@ async def charged_in_child(
         recorded, _ = await read_to_go_on(store, started.child_run, codec, running_too=True)
     except RunNotFound:  # the process died before the run had begun
         return (), ()
-    charges = [one for one in recorded.charges() if one.begins.timestamp >= started.timestamp]
-    return charges, recorded.agent_calls(charges)
+    charges = [one for one in recorded.requests.charges() if one.begins.timestamp >= started.timestamp]
+    return charges, recorded.requests.agent_calls(charges)
 
 
 async def release(store: RunStore, run_id: str) -> None:

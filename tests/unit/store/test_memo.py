@@ -114,7 +114,9 @@ def test_spending_counts_in_each_step_and_pipeline_around_it() -> None:
     run = recorded(Log(SHAPE).request("n@1/inner/x@1", "0.1").request("a@1", None).spend("n@2", "0.2"))
 
     def known(place: str) -> Decimal:
-        return sum((charge.record.cost_usd or Decimal(0) for charge in run.charges(place)), Decimal(0))
+        return sum(
+            (charge.record.cost_usd or Decimal(0) for charge in run.requests.charges(place)), Decimal(0)
+        )
 
     assert [known(place) for place in ("", "n", "n@1/inner", "n@1/inner/x", "a", "other")] == [
         Decimal("0.3"),
@@ -124,7 +126,7 @@ def test_spending_counts_in_each_step_and_pipeline_around_it() -> None:
         0,
         0,
     ]
-    assert [charge.record.outcome for charge in run.charges("a")] == ["unmeasured"]
+    assert [charge.record.outcome for charge in run.requests.charges("a")] == ["unmeasured"]
 
 
 def test_the_time_that_a_run_has_taken_is_that_of_its_parts() -> None:

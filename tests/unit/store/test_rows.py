@@ -82,7 +82,7 @@ async def test_a_run_of_rows_writes_one_small_fact_a_row_and_does_no_row_twice()
     assert done == list(range(ROWS + 1))
     assert results == [{"category": "billing", "order": number} for number in range(ROWS + 1)]
     assert log.run is not None
-    charges = log.run.recorded.charges("rows")
+    charges = log.run.recorded.requests.charges("rows")
     assert sum(one.record.cost_usd or 0 for one in charges) == Decimal("0.001") * ROWS
     await log.run.journal.flush()
     await log.run.release()
@@ -106,8 +106,11 @@ async def test_a_row_that_failed_is_done_again_and_both_are_charged() -> None:
     log = await taken_up(store, log)
     assert log.run is not None
     known = log.run.recorded
-    assert [one.record.cost_usd for one in known.charges()] == [Decimal("0.001")] * 2
-    assert [one.ends and one.ends.outcome for one in known.charges("rows")] == ["failed", "succeeded"]
+    assert [one.record.cost_usd for one in known.requests.charges()] == [Decimal("0.001")] * 2
+    assert [one.ends and one.ends.outcome for one in known.requests.charges("rows")] == [
+        "failed",
+        "succeeded",
+    ]
     trace = RunTrace(log.run.entries())
     assert trace.usage.cost_usd == Decimal("0.002")
     await log.run.release()
