@@ -769,7 +769,7 @@ class StepContext(Generic[DepsT_co]):
         returns: type[T] | None = None,
         if_interrupted: IfInterrupted = "repeat",
     ) -> T:
-        """Do a side effect once in this run, and return its result: `once` for steps that are not `async`.
+        """`once` for steps that are not `async`. Do a side effect once in this run, and return its result.
 
         It blocks the thread of the step until the effect is done. Arguments and errors are those of `once`.
 
