@@ -341,7 +341,8 @@ if child := os.fork():
 else:
     assert not opened()
     print(asyncio.run(spend("child")))
-    assert opened() and before[0] not in opened()
+    idle = opened()
+    assert idle and before[0] not in idle, (before, idle, spend_keyed._sweeps, threading.enumerate())
 """
     assert run_script(tmp_path, script) == ["1", "2", "3"]
 
