@@ -26,6 +26,8 @@ from fastroai.store.record.log import Log, log_of
 from fastroai.store.record.payloads import PayloadCodec, unseal
 from fastroai.store.record.values import value_from_json, value_to_json
 
+_END_OF_DATES: Final = datetime(9999, 12, 31, tzinfo=UTC)
+"""A later time may be rounded to one in the year 10000, which has no date in Python."""
 SHORT_SLEEP: Final = 10.0
 """Seconds that a sleep may have left without halting its step."""
 
@@ -227,6 +229,8 @@ def deadline_of(until: Duration | datetime, now: float) -> float:
         if until.tzinfo is None:
             expected = "a time with a time zone, such as datetime.now(UTC) + timedelta(hours=1)"
             raise ConfigurationError("until", until, expected)
+        if until >= _END_OF_DATES:
+            raise ConfigurationError("until", until, "a time before the last day of the year 9999")
         return until.timestamp()
     check_seconds("until", until, zero=True)
     return now + in_seconds(until)

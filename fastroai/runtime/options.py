@@ -57,7 +57,7 @@ def seconds_above_zero(option: str, value: Duration) -> float:
 
 def _check_longest(option: str, value: Duration | None, seconds: float) -> None:
     if seconds > _LONGEST:
-        raise ConfigurationError(option, value, "at most 1,000 years; without the option, there is no limit")
+        raise ConfigurationError(option, value, "at most 1,000 years; leave a timeout out to have none")
 
 
 def check_timeout(option: str, value: Duration | None) -> None:

@@ -8,7 +8,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -221,6 +221,8 @@ async def test_a_time_that_is_over_returns_at_once_and_others_are_refused(memory
         True,
         "1s",
         timedelta.max,
+        datetime.max.replace(tzinfo=UTC),
+        datetime.max.replace(tzinfo=timezone(timedelta(hours=-12))),
     ]
     for until in refused:
         with pytest.raises(StepExecutionError, match="until=") as caught:
