@@ -12,7 +12,7 @@ from fastroai.records import Duration, in_seconds
 _LONG: Final = 3600.0
 """Seconds in an hour. A longer time limit is probably meant in milliseconds: 30,000 ms are 30 s."""
 
-_LONGEST: Final = 1000 * 365.25 * 24 * 3600
+LONGEST_SECONDS: Final = 1000 * 365.25 * 24 * 3600
 """Seconds in 1,000 years. A time that far ahead may have no date in Python, whose dates end with 9999."""
 
 
@@ -56,7 +56,7 @@ def seconds_above_zero(option: str, value: Duration) -> float:
 
 
 def _check_longest(option: str, value: Duration | None, seconds: float) -> None:
-    if seconds > _LONGEST:
+    if seconds > LONGEST_SECONDS:
         raise ConfigurationError(option, value, "at most 1,000 years; leave a timeout out to have none")
 
 

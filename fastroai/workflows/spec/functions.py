@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, cast, get_args
@@ -10,6 +9,7 @@ from typing import Any, Final, cast, get_args
 from fastroai.documents.yaml_text import Way
 from fastroai.errors import ConfigurationError
 from fastroai.expressions import Expression
+from fastroai.runtime.options import LONGEST_SECONDS
 from fastroai.usage import Budget
 from fastroai.workflows.spec.conditions import Scope, read_ensure
 from fastroai.workflows.spec.document import (
@@ -121,8 +121,8 @@ def _function(
 
 
 def _timeout(seconds: float | None, way: Way, problems: Problems) -> float | None:
-    if seconds is not None and not (math.isfinite(seconds) and seconds > 0):
-        problems.add(f"timeout is {seconds:g}; expected seconds, more than 0", way)
+    if seconds is not None and not 0 < seconds <= LONGEST_SECONDS:  # NaN fails this, too
+        problems.add(f"timeout is {seconds:g}; expected seconds, more than 0 and at most 1,000 years", way)
         return None
     return seconds
 

@@ -337,6 +337,7 @@ def test_functions_say_what_they_do_and_give() -> None:
     )
     check(text + "  f: {mode: infer, intent: a, output: Out, budget: {ms: «0.5}}\n" + flows, "budget: ms=")
     check(text + "  f: {mode: gate, timeout: «0}\n" + flows, "timeout is 0; expected seconds")
+    check(text + "  f: {mode: gate, timeout: «1e12}\n" + flows, "timeout is 1e+12; expected seconds")
 
 
 def test_gates_have_no_ensure_budget_or_retries() -> None:
