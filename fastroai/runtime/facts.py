@@ -1387,6 +1387,8 @@ class RequestPlace:
     """Hash of the content of the request; in a fact of a run without a store, empty until it is read."""
     tools: tuple[Name[str], ...] = ()
     """The tool calls inside which the request is made, outermost first."""
+    effects: tuple[Name[str], ...] = ()
+    """The effects of `once` inside which the request is made, outermost first."""
 
     @property
     def is_of_agent_call(self) -> bool:
@@ -1547,6 +1549,8 @@ class SpendingRecorded(PlacedFact, Begins, PlanFact):
     """Number of the attempt at that agent call."""
     tools: tuple[Name[str], ...] = ()
     """The tool calls inside which it is spent, outermost first."""
+    effects: tuple[Name[str], ...] = ()
+    """The effects of `once` inside which it is spent, outermost first."""
 
     @property
     @override

@@ -92,8 +92,8 @@ class ToolCalls(NamedTuple):
     """Key of the innermost call or visit, which differs from those of others; empty outside of any."""
     names: tuple[str, ...] = ()
     """Names of the tool calls, outermost first."""
-    effect: str = ""
-    """Names of the effects, outermost first."""
+    effects: tuple[str, ...] = ()
+    """Keys of the effects, outermost first: the place of the step and the name of the effect."""
     agent_call: str = ""
     """The agent call that makes the innermost tool call, as requests on record name it."""
     attempt: int = 0
@@ -105,11 +105,12 @@ class ToolCalls(NamedTuple):
 
         A resumed step does not repeat an effect, so runs inside of effects are counted apart from others.
         """
-        return ".".join(filter(None, (self.key, self.effect)))
+        effects = (f"once:{key.rpartition('/')[2]}" for key in self.effects)
+        return ".".join(filter(None, (self.key, *effects)))
 
-    def inside_effect(self, name: str) -> ToolCalls:
+    def inside_effect(self, key: str) -> ToolCalls:
         """Return these calls, and an effect inside of them."""
-        return self._replace(effect=".".join(filter(None, (self.effect, f"once:{quoted(name)}"))))
+        return self._replace(effects=(*self.effects, key))
 
 
 _NO_CALLS: Final = ToolCalls()

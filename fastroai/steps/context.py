@@ -751,6 +751,7 @@ class StepContext(Generic[DepsT_co]):
         self._check_open()
         wanted = SideEffect(
             effect=effect,
+            scope=scope_here(self),
             log=log_of(self._scope) or Log(self._scope),  # outside of runs, there is no log
             run_id=self.run_id,
             place=without_attempts(step_place(self._scope)),

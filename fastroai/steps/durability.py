@@ -147,10 +147,12 @@ def record_own_spending(scope: Scope, record: RequestRecord) -> None:
 
 
 def _tool_calls(scope: Scope) -> ToolCalls:
-    """Return the tool calls inside which a scope spends; none if a tool spends in the name of its step."""
-    around = current_scope()
+    """Return the calls and effects inside which a scope spends; no tool calls if a tool spends in the name
+    of its step.
+    """
+    around, calls = current_scope(), current_tool_calls.get()
     agent = None if around is None else next((one for one in around.lineage() if one.kind == "agent"), None)
-    return current_tool_calls.get() if agent in scope.lineage() else ToolCalls()
+    return calls if agent in scope.lineage() else ToolCalls(effects=calls.effects)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +194,7 @@ class SpendingOnRecord:
             call=calls.agent_call,
             attempt=calls.attempt,
             tools=calls.names,
+            effects=calls.effects,
         )
 
 

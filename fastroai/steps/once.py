@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from fastroai.errors import ConfigurationError, OnceInterrupted, RunCorrupt
 from fastroai.forks import in_forked_process
+from fastroai.places import quoted
 from fastroai.runtime.concurrency.threads import depth, work_for
 from fastroai.runtime.facts import (
     Begins,
@@ -106,6 +107,8 @@ class SideEffect(Generic[T]):
     """A side effect that a step asks for."""
 
     effect: Callable[[], Awaitable[T] | T]
+    scope: Scope
+    """The scope of the code that asks, whose budgets pay for what the effect buys."""
     log: Log
     run_id: str
     place: str
@@ -156,14 +159,22 @@ class SideEffect(Generic[T]):
         if not isinstance(known, OnceDone):
             return None
         assert self.log.run is not None
+        requests = self.log.run.recorded.requests
+        inside = requests.in_effect(self.log.place(self.scope), self._key)
+        self.scope.recount(inside, requests.agent_calls(inside))
         try:
             return (cast("T", value_from_json(unseal(known.result, self.log.run.codec), self.returns)),)
         except ValidationError as error:
             what = f"the result of once({self.name!r}) in {self.place!r} is not of the type that is declared"
             raise RunCorrupt(self.run_id, 0, f"{what}: {error}") from error
 
+    @property
+    def _key(self) -> str:
+        """Key of the effect among those of the run."""
+        return f"{self.place}/{quoted(self.name)}"
+
     async def _do(self) -> T:
-        token = current_tool_calls.set(current_tool_calls.get().inside_effect(self.name))
+        token = current_tool_calls.set(current_tool_calls.get().inside_effect(self._key))
         try:
             return await self._call()
         finally:

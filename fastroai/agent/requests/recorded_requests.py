@@ -172,13 +172,15 @@ class RequestOnRecord:
     ) -> RequestOnRecord:
         """Return the request for attempt number `attempt` at the agent call named `call`."""
         asked = partial(fingerprint, [*terms.messages], terms.settings, terms.parameters, terms.asked_for)
+        around = current_tool_calls.get()
         request = RequestPlace(
             place=log.place(scope),
             call=call,
             attempt=attempt,
             model=f"{terms.provider}:{terms.model}",
             fingerprint="" if log.run is None else asked(),
-            tools=current_tool_calls.get().names,
+            tools=around.names,
+            effects=around.effects,
         )
         new = NewMessages.of(terms.messages) if log.records_messages else None
         return cls(log, scope, request, rejects, of_call, _asked=asked if log.run is None else None, _new=new)

@@ -255,6 +255,11 @@ class RequestsOnRecord:
         inside = self._inside.get(("tool", tool), ())
         return _taken([one for one in inside if not one.was_taken and is_in(one.begins.where, place)])
 
+    def in_effect(self, place: str, effect: str) -> list[ChargeOnRecord]:
+        """Return the charges that an attempt at a step has in an effect of `once`, which is not repeated."""
+        inside = self._inside.get(("effect", effect), ())
+        return _taken([one for one in inside if not one.was_taken and is_in(one.begins.where, place)])
+
     def bought_in_tool(self, place: str, tool: str) -> list[ChargeOnRecord]:
         """Return what a tool call that is made again has bought by itself, but nothing that was taken before.
 
@@ -385,11 +390,14 @@ def _around(begins: facts.Begins) -> Iterator[Hashable]:
         around += f"{name}/"
     if isinstance(begins, facts.RequestSent):
         request = begins.request
+        yield from (("effect", effect) for effect in request.effects)
         yield _call_of(request)
         yield request.place, request.attempt, request.fingerprint
         yield from _around_call(request)
-    elif isinstance(begins, facts.SpendingRecorded) and begins.tools:
-        yield from _around_call(begins)
+    elif isinstance(begins, facts.SpendingRecorded):
+        yield from (("effect", effect) for effect in begins.effects)
+        if begins.tools:
+            yield from _around_call(begins)
 
 
 def _around_call(made: facts.RequestPlace | facts.SpendingRecorded) -> Iterator[Hashable]:

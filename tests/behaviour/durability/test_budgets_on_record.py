@@ -373,3 +373,58 @@ async def test_whatever_a_step_spends_counts_in_a_budget_scope_inside_of_it_in_e
     result = await go_on(pipeline, store)
     assert spent == [PRICE, PRICE]
     assert (result.usage.cost_usd, len(server.ledger.entries)) == (PRICE, 1)
+
+
+async def buy(ctx: StepContext[None], agent: FastroAgent[None, str]) -> None:
+    async with ctx.spend(PRICE) as purchase:
+        purchase.settle()
+
+
+async def buy_from_anywhere(ctx: StepContext[None], agent: FastroAgent[None, str]) -> None:
+    async with spend(PRICE) as purchase:
+        purchase.settle()
+
+
+async def record(ctx: StepContext[None], agent: FastroAgent[None, str]) -> None:
+    ctx.record_usage(model="gpt-5-mini", provider="openai", input_tokens=100, output_tokens=100)
+
+
+async def buy_in_an_effect(ctx: StepContext[None], agent: FastroAgent[None, str]) -> None:
+    await ctx.once("inner", lambda: buy(ctx, agent))
+
+
+PURCHASES: dict[str, Any] = {
+    **WAYS,
+    "ctx.spend": buy,
+    "spend": buy_from_anywhere,
+    "record_usage": record,
+    "effect": buy_in_an_effect,
+}
+"""Ways to spend in an effect of a step."""
+
+
+@pytest.mark.parametrize("way", PURCHASES)
+async def test_what_an_effect_has_bought_counts_in_a_budget_scope_around_it_in_every_process(
+    server: ModelServer, way: str
+) -> None:
+    pays(server)
+    agent = FastroAgent(server.model(MODEL), max_tokens=100, retries=0)
+    spent: list[Decimal] = []
+
+    @step
+    async def work(ctx: StepContext[None]) -> str:
+        async def effect() -> None:
+            await PURCHASES[way](ctx, agent)
+
+        async with budget_scope(Budget(usd=1)) as other:
+            await ctx.once("nothing", lambda: None)
+        async with budget_scope(Budget(usd=1)) as scope:
+            await ctx.once("buy", effect)
+        spent.extend((other.usage.cost_usd, scope.usage.cost_usd))
+        return "done"
+
+    pipeline, store = Pipeline("p", {"work": work}), MemoryRunStore()
+    await interrupt(pipeline, store, nth(StepFinished, 1 + way.count("pipeline")))
+    result = await go_on(pipeline, store)
+    assert spent == [0, PRICE, 0, PRICE]
+    assert result.usage.cost_usd == PRICE
