@@ -138,7 +138,8 @@ class Script:
             )
         if arguments[0] == "-m" or shown.endswith("Killed\n"):
             command = [sys.executable, *arguments]
-            environment = os.environ | {"PYTEST_ADDOPTS": "-p no:asyncio"}  # readers need not have it
+            options = f"{os.environ.get('PYTEST_ADDOPTS', '')} -p no:asyncio"  # readers need not have it
+            environment = os.environ | {"PYTEST_ADDOPTS": options}
             done = subprocess.run(
                 command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
             )

@@ -51,6 +51,9 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 # of which there are a thousand, would read those of the system for 20 ms.
 os.environ["SSL_CERT_FILE"] = str(Path(__file__).parent / "support" / "authority.pem")
 
+# Programs of the tests that run pytest load no plugins that need a second and that none of them uses.
+os.environ["PYTEST_ADDOPTS"] = "-p no:langsmith_plugin -p no:logfire -p no:pytest_logfire"
+
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
