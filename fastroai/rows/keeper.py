@@ -136,7 +136,7 @@ class RowKeeper(RunKeeper):
 
         async def open_run(given: Mapping[str, object]) -> DurableRun:
             keeper = replace(self, on_changed=on_changed)
-            return await keeper._take_up(recorded, found, inputs or {}, added, position=record.length)
+            return await keeper._take_up(recorded, found, inputs or {}, added)
 
         return RowOpening(
             header.run_id,

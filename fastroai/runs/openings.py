@@ -245,7 +245,7 @@ class RunKeeper:
 
         async def open_run(given: Mapping[str, object]) -> DurableRun:
             anew = {name: given[name] for name in inputs or {}}
-            return await self._take_up(recorded, found, anew, added, position=len(recorded.entries))
+            return await self._take_up(recorded, found, anew, added)
 
         # Before the run is open: from then on, signals are for this process.
         signal = await last_signal(self.store, found.header)
@@ -259,10 +259,8 @@ class RunKeeper:
         found: FoundHeader,
         inputs: Mapping[str, object],
         also: Sequence[Fact],
-        *,
-        position: int,
     ) -> DurableRun:
-        """Take up a run whose log was read up to a position, with new values for some inputs."""
+        """Take up a run with new values for some inputs."""
         resumed = RunResumed(
             inputs=self.stored(inputs),
             definition=self._stored_definition() if recorded.definition != self.definition else None,
@@ -272,7 +270,6 @@ class RunKeeper:
             self.store,
             recorded,
             resumed,
-            position=position,
             found=found,
             durability=self.durability,
             codec=self.codec,

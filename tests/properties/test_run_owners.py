@@ -123,7 +123,6 @@ class Owners(RuleBasedStateMachine):
             self.store,
             recorded,
             RunResumed(),
-            position=len(recorded.entries),
             found=found,
             durability="sync",
             codec=None,

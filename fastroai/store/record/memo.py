@@ -219,6 +219,12 @@ class Memo:
         yield from known
         yield from range(last + 1, last + 1 + len(self.entries) - len(known))
 
+    @property
+    def length(self) -> int:
+        """Number of entries in the log, with those that were left out."""
+        known = self._placed
+        return len(self.entries) + (known[-1] - len(known) if known else 0)
+
     def position_of(self, entry: facts.Fact) -> int:
         """Return the position of an entry in the log, from 1."""
         return next(at for at, one in zip(self.positions, self.entries, strict=True) if one is entry)

@@ -87,15 +87,25 @@ class DurableRun:
         self,
         store: RunStore,
         header: RunHeader,
-        journal: Journal,
         recorded: Memo,
+        durability: Durability,
         codec: PayloadCodec | None,
         terms: LeaseTerms,
+        on_changed: OnChanged = "ask",
     ) -> None:
         """Called by `begin` and `take_up`."""
         self.run_id = header.run_id
-        self.journal, self.recorded, self.codec = journal, recorded, codec
-        self.on_changed: OnChanged = "ask"
+        self.recorded, self.codec = recorded, codec
+        self.journal = Journal(
+            store,
+            header.run_id,
+            log_key(header),
+            revision=recorded.length,
+            durability=durability,
+            codec=codec,
+            before=recorded.entries,
+        )
+        self.on_changed: OnChanged = on_changed
         """What to do with answers on record whose calls are declared differently now."""
         self.counts: Callable[[], dict[str, RowCounts]] = dict
         """Returns further fields of the header that say how far the run is."""
@@ -126,10 +136,6 @@ class DurableRun:
     def _progress(self, usage: Usage) -> dict[str, Any]:
         """Return the fields of the header that say how far the run is."""
         return {**spending_of(usage), **self.counts(), "log_revision": self.journal.revision}
-
-    def _totals(self, ended: RunFinished) -> dict[str, Any]:
-        """Return the fields of the header that say what is on record of the whole run."""
-        return totals_of(self.header, ended, self.journal.spending, self.journal.quality)
 
     async def check_held(self) -> None:
         """Make sure that this process still has the run, before anything happens outside of it.
@@ -201,8 +207,7 @@ class DurableRun:
         )
         with _owned(terms.lease(header, now, began)) as header:
             await begin_record(store, header, entries, codec, replacing=replacing)
-            journal = _journal(store, header, recorded, len(entries), durability, codec)
-            return cls(store, header, journal, recorded, codec, terms)
+            return cls(store, header, recorded, durability, codec, terms)
 
     @classmethod
     async def take_up(
@@ -211,7 +216,6 @@ class DurableRun:
         recorded: Memo,
         resumed: RunResumed,
         *,
-        position: int,
         found: FoundHeader,
         durability: Durability,
         codec: PayloadCodec | None,
@@ -221,9 +225,8 @@ class DurableRun:
     ) -> DurableRun:
         """Take up a run that no process has.
 
-        `found` is its header, and `recorded` its log up to `position`, read after the header. `resumed` and
-        `also` are stored together or not at all; afterwards `recorded` has them too, and the answers that
-        were given meanwhile.
+        `found` is its header, and `recorded` its log, read after the header. `resumed` and `also` are stored
+        together or not at all; afterwards `recorded` has them too, and the answers that were given meanwhile.
 
         Raises:
             RunInProgress: another process has the run, or has had it since the header was found.
@@ -239,44 +242,24 @@ class DurableRun:
                 raise _deleted(store, found.header)
             held.check_not_running()
             if held.revision != found.revision:
-                position += await _read_answers(store, held.header, recorded, position, also, codec)
-            with suppress(RevisionConflict):
-                taken = terms.lease(_going_on(held.header, resumed), held.now, began)
-                run = await cls._take(store, recorded, new, position, held, taken, durability, codec, terms)
-                run.on_changed = on_changed
-                return run
+                await _read_answers(store, held.header, recorded, also, codec)
+            taken = terms.lease(_going_on(held.header, resumed), held.now, began)
+            with suppress(RevisionConflict), _owned(taken) as header:
+                stored = [entry_for(largest_value(store), entry, codec) for entry in new]
+                await add_to_index(store, header, before=held.header)
+                await replace_header(store, header, held.revision)
+                for _ in range(_TRIES):
+                    with suppress(RevisionConflict):
+                        await append_own(store, log_key(header), stored, recorded.length)
+                        break
+                    # Somebody looked at the header before it was ours, and has answered since then.
+                    await _read_answers(store, header, recorded, new, codec)
+                else:
+                    raise await _taken(store, header)
+                await leave_index(store, held.header, header)
+                recorded.add(new)
+                return cls(store, header, recorded, durability, codec, terms, on_changed)
         raise held.in_progress()
-
-    @classmethod
-    async def _take(
-        cls,
-        store: RunStore,
-        recorded: Memo,
-        new: Sequence[Fact],
-        position: int,
-        held: FoundHeader,
-        taken: RunHeader,
-        durability: Durability,
-        codec: PayloadCodec | None,
-        terms: LeaseTerms,
-    ) -> DurableRun:
-        """Take up a run if its header is still as it was found. Raises `RevisionConflict` if not."""
-        with _owned(taken) as header:
-            stored = [entry_for(largest_value(store), entry, codec) for entry in new]
-            await add_to_index(store, header, before=held.header)
-            await replace_header(store, header, held.revision)
-            for _ in range(_TRIES):
-                with suppress(RevisionConflict):
-                    await append_own(store, log_key(header), stored, position)
-                    break
-                # Somebody looked at the header before it was ours, and has answered since then.
-                position += await _read_answers(store, header, recorded, position, new, codec)
-            else:
-                raise await _taken(store, header)
-            await leave_index(store, held.header, header)
-            recorded.add(new)
-            journal = _journal(store, header, recorded, position + len(new), durability, codec)
-            return cls(store, header, journal, recorded, codec, terms)
 
     async def end(self, ended: RunFinished, usage: Usage) -> None:
         """Put the end of the run on record, and give up the lease.
@@ -303,7 +286,7 @@ class DurableRun:
                 owner=None,
                 lease_until=None,
                 **self._progress(usage),
-                **self._totals(ended),
+                **totals_of(self.header, ended, self.journal.spending, self.journal.quality),
                 error=None if why is None else f"{why.error_type}: {seal_text(why.message, self.codec)}",
                 **waits,
             )
@@ -352,8 +335,8 @@ class DurableRun:
         """Return facts by position in the log, among them all questions and waits of steps."""
         recorded = self.recorded
         before = dict[int, Fact](zip(recorded.positions, recorded.entries, strict=True))
-        new, last = self.journal.halting.items(), max(before)
-        return before | {last + position: entry for position, entry in new}
+        new = self.journal.halting.items()
+        return before | {recorded.length + number: entry for number, entry in new}
 
     def _waits(self, ended: RunFinished) -> dict[str, Any]:
         """Return the fields of the header that say what a paused run waits for."""
@@ -583,34 +566,14 @@ def _going_on(header: RunHeader, resumed: RunResumed) -> RunHeader:
     return replace(header, routing=replace(routing, definition=definition, failures=0, failure=None))
 
 
-def _journal(
-    store: RunStore,
-    header: RunHeader,
-    recorded: Memo,
-    revision: int,
-    durability: Durability,
-    codec: PayloadCodec | None,
-) -> Journal:
-    return Journal(
-        store,
-        header.run_id,
-        log_key(header),
-        revision=revision,
-        durability=durability,
-        codec=codec,
-        before=recorded.entries,
-    )
-
-
 async def _read_answers(
     store: RunStore,
     header: RunHeader,
     recorded: Memo,
-    position: int,
     new: Sequence[Fact],
     codec: PayloadCodec | None,
-) -> int:
-    """Add to a record the answers that were given since it was read. Return their number.
+) -> None:
+    """Add to a record the answers that were given since it was read.
 
     Raises:
         RunInProgress: a process has had the run since then.
@@ -618,7 +581,7 @@ async def _read_answers(
         RunNotFound: the run was deleted since then.
         QuestionClosed: one of `new` answers the same question.
     """
-    entries = (await read_log(store, header))[position:]
+    entries = (await read_log(store, header))[recorded.length :]
     if not all(isinstance(entry, AnswerGiven) for entry in entries):
         raise await _taken(store, header)
     given = {entry.id for entry in new if isinstance(entry, AnswerGiven)}
@@ -626,7 +589,6 @@ async def _read_answers(
         if isinstance(entry, AnswerGiven) and entry.id in given:
             raise QuestionClosed(f"{header.run_id}:{entry.id}", "it was answered at the same time")
     recorded.add(unseal_texts(entry, codec) for entry in entries)
-    return len(entries)
 
 
 class LogMoved(RunInProgress):

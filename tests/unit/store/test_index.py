@@ -61,7 +61,6 @@ async def take_up(store: Any, run_id: str = "r") -> DurableRun:
         store,
         Memo(run_id, entries),
         RunResumed(),
-        position=len(entries),
         found=found,
         durability="sync",
         codec=None,

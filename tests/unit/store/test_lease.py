@@ -78,10 +78,7 @@ async def begin(store: Any, terms: LeaseTerms = DEFAULT_TERMS) -> DurableRun:
 async def take_up(store: Any) -> DurableRun:
     found = await read_header(store, "r")
     recorded = Memo("r", await read_log(store, found.header))
-    position = len(recorded.entries)
-    return await DurableRun.take_up(
-        store, recorded, RunResumed(), position=position, found=found, durability="sync", codec=None
-    )
+    return await DurableRun.take_up(store, recorded, RunResumed(), found=found, durability="sync", codec=None)
 
 
 async def end(run: DurableRun) -> None:

@@ -39,9 +39,7 @@ async def taken_up(store: MemoryRunStore, log: Log) -> Log:
     await log.run.release()
     found, codec = await read_header(store, "r"), log.run.codec
     known = Memo("r", entries_to_go_on("r", await read_log(store, found.header), codec))
-    run = await DurableRun.take_up(
-        store, known, RunResumed(), position=len(known.entries), found=found, durability="sync", codec=codec
-    )
+    run = await DurableRun.take_up(store, known, RunResumed(), found=found, durability="sync", codec=codec)
     return Log(Scope("pipeline", "p", parent=None), run)
 
 

@@ -72,7 +72,6 @@ async def take_up(store: Any, *also: AnyFact) -> DurableRun:
         store,
         recorded,
         RunResumed(),
-        position=len(recorded.entries),
         found=found,
         durability="sync",
         codec=None,
@@ -310,7 +309,6 @@ async def test_who_reads_a_run_before_another_has_it_does_not_get_it_afterwards(
             store,
             recorded,
             RunResumed(),
-            position=len(recorded.entries),
             found=found,
             durability="sync",
             codec=None,
@@ -336,9 +334,7 @@ async def test_who_reads_a_run_that_is_replaced_meanwhile_does_not_take_up_the_o
     await (await begin(store)).release()
     before = await everything_in(store)
     with pytest.raises(RunNotFound):
-        await DurableRun.take_up(
-            store, recorded, RunResumed(), position=1, found=found, durability="sync", codec=None
-        )
+        await DurableRun.take_up(store, recorded, RunResumed(), found=found, durability="sync", codec=None)
     assert await everything_in(store) == before
 
 
@@ -405,9 +401,7 @@ async def test_a_run_that_is_gone_cannot_be_taken_up() -> None:
     await RunHistory(store).delete("r")
     recorded = Memo("r", [opened()])
     with pytest.raises(RunNotFound):
-        await DurableRun.take_up(
-            store, recorded, RunResumed(), position=1, found=found, durability="sync", codec=None
-        )
+        await DurableRun.take_up(store, recorded, RunResumed(), found=found, durability="sync", codec=None)
 
 
 @pytest.mark.parametrize("run_id", ["r", "é", "a b", "../x", "x" * 200, "\U0001f600"])

@@ -210,11 +210,8 @@ async def begin(store: Any, run_id: str = "r") -> DurableRun:
 
 async def take_up(store: Any) -> DurableRun:
     found = await read_header(store, "r")
-    entries = await read_log(store, found.header)
-    position, recorded = len(entries), Memo("r", entries)
-    return await DurableRun.take_up(
-        store, recorded, RunResumed(), position=position, found=found, durability="sync", codec=None
-    )
+    recorded = Memo("r", await read_log(store, found.header))
+    return await DurableRun.take_up(store, recorded, RunResumed(), found=found, durability="sync", codec=None)
 
 
 async def test_a_run_within_one_day_writes_nothing_more_for_it() -> None:
