@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from itertools import product
 from typing import Any, Final, get_args
 
 from fastroai.errors import ConfigurationError, RunNotFound
 from fastroai.records import Usage
+from fastroai.store.clock import CLOCKS_DIFFER
 from fastroai.store.reading.index import Indexed, held_later, indexed, store_time
 from fastroai.store.reading.run_index import Dimension, SpendingSum, indexes_runs
 from fastroai.store.reading.run_queries import RunQuery, check_time
@@ -20,8 +21,6 @@ from fastroai.store.run_store import RunStore
 _DIMENSIONS: Final = get_args(Dimension)
 _EARLIEST: Final = datetime(1970, 1, 2, tzinfo=UTC)
 """Time before the start of every run."""
-_CLOCKS_DIFFER: Final = timedelta(hours=1)
-"""Most by which the clock of a process may differ from the store's, which says when a process had a run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +66,7 @@ async def spending(
     else:
         found = await own.sum_spending(since, until, by)
         for one in found.sums:
-            rows.add(one)
+            rows.add(one, one.pipeline)
         for run_id in found.unread:
             await _read_run(store, run_id, None, since, until, rows)
     return rows.in_order()
@@ -84,7 +83,7 @@ async def _read_run(
     """Add what a run has spent in a period. A run that is gone, or has another epoch by now, adds nothing."""
     try:
         header = (await read_header(store, run_id)).header
-        if epoch not in (None, header.epoch) or (since and header.updated_at + _CLOCKS_DIFFER < since):
+        if epoch not in (None, header.epoch) or (since and header.updated_at + CLOCKS_DIFFER < since):
             return  # it is another run, or ended before the period
         parts = _parts_in(header.spent, since, until, with_steps="step" in rows.by)
         if parts is None:
@@ -93,17 +92,7 @@ async def _read_run(
     except RunNotFound:
         return
     for part in parts:
-        rows.add(
-            SpendingSum(
-                day=part.day,
-                pipeline=header.pipeline,
-                step=part.step,
-                model=part.model,
-                tenant=part.tenant,
-                tags=part.tags,
-                usage=part.usage,
-            )
-        )
+        rows.add(part, header.pipeline)
 
 
 def _parts_in(
@@ -127,9 +116,10 @@ class _Rows:
         self.by = by
         self._usages: dict[tuple[Any, ...], Usage] = {}
 
-    def add(self, one: SpendingSum) -> None:
+    def add(self, one: SpendingSum | SpentPart, pipeline: str | None) -> None:
         """Add a sum to the row that has its fields; to that of each tag, if tags were asked for."""
-        values = ((one.tags or (None,)) if name == "tag" else (getattr(one, name),) for name in self.by)
+        several = {"tag": one.tags or (None,), "pipeline": (pipeline,)}
+        values = (several[name] if name in several else (getattr(one, name),) for name in self.by)
         for key in product(*values):
             self._usages[key] = self._usages[key] + one.usage if key in self._usages else one.usage
 
@@ -145,8 +135,8 @@ class _Rows:
 async def _active(store: RunStore, since: datetime | None, until: datetime | None) -> AsyncIterator[Indexed]:
     """Yield each run that a process had on a day of the period, once."""
     now = await store_time(store)
-    latest = (now if until is None else min(until, now)) + _CLOCKS_DIFFER
-    first = utc_day(_EARLIEST if since is None else max(since, _EARLIEST) - _CLOCKS_DIFFER)
+    latest = (now if until is None else min(until, now)) + CLOCKS_DIFFER
+    first = utc_day(_EARLIEST if since is None else max(since, _EARLIEST) - CLOCKS_DIFFER)
     known: set[tuple[str, str]] = set()
     async for entry in indexed(store, RunQuery(started_until=latest)):
         if utc_day(entry.started_at) < first:
