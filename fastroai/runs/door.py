@@ -553,10 +553,7 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
             find=partial(history.due, self.name) if which == "due" else interrupted,
             is_wanted=_is_due if which == "due" else _is_interrupted,
             execute=self._execute,
-            deps_for=how.deps_for,
-            tracer=how.tracer,
-            context=how.context,
-            listener=listener_of(how.on_event),
+            how=how,
         )
 
     async def _begin(
