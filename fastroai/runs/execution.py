@@ -146,14 +146,8 @@ class Execution:
     ) -> None:
         """Make the execution of a pipeline, graph or flow. `estimate` returns the quotes of its runs."""
         self._kind: RunKind = kind
-        self._name, self._config, self._limits, self._hooks, self._accepts = (
-            name,
-            config,
-            limits,
-            hooks,
-            accepts,
-        )
-        self._estimate = estimate
+        self._name, self._config, self._limits = name, config, limits
+        self._hooks, self._accepts, self._estimate = hooks, accepts, estimate
         self._live: dict[str, list[LiveRun]] = {}
         """The live runs of this process, by run id. Runs that are nested in each other have the same id."""
 

@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
-from datetime import datetime
 from time import monotonic
 from typing import Final, Literal, TypeAlias, get_args
 
@@ -163,8 +162,8 @@ class Turn(AsyncExitStack):
                     return True
                 if len(line) >= LONGEST:
                     raise found.in_progress()
-            if line.get(self._id, 0.0) < _seconds(stored.now) + _TICKET / 2:
-                line[self._id] = _seconds(stored.now) + _TICKET
+            if line.get(self._id, 0.0) < stored.now.timestamp() + _TICKET / 2:
+                line[self._id] = stored.now.timestamp() + _TICKET
                 try:
                     await self._store.compare_and_set(
                         key, json.dumps(line).encode(), revision=stored.revision
@@ -203,8 +202,4 @@ class Turn(AsyncExitStack):
 def _living(stored: StoredValues) -> dict[str, float]:
     """Return the waiting callers in order, each with the time until which it counts as waiting."""
     line: dict[str, float] = json.loads(stored.values[-1]) if stored.values else {}
-    return {one: until for one, until in line.items() if until > _seconds(stored.now)}
-
-
-def _seconds(at: datetime) -> float:
-    return at.timestamp()
+    return {one: until for one, until in line.items() if until > stored.now.timestamp()}

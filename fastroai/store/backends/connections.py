@@ -182,17 +182,13 @@ class _Job(Generic[ConnectionT, ResultT]):
 
     def __call__(self) -> ResultT:
         with _gate_of(self._driver):
-            return self._on_a_connection()
-
-    def _on_a_connection(self) -> ResultT:
-        idle = _last(self._idle)
-        if idle is not None:
-            try:
-                return self._perform(idle)
-            except self._driver.errors as error:
-                if self._given_up or not self._driver.is_lost(error):
-                    raise
-        return self._perform(self._driver.connect())
+            if (idle := _last(self._idle)) is not None:
+                try:
+                    return self._perform(idle)
+                except self._driver.errors as error:
+                    if self._given_up or not self._driver.is_lost(error):
+                        raise
+            return self._perform(self._driver.connect())
 
     def _perform(self, connection: ConnectionT) -> ResultT:
         try:
