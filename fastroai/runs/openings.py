@@ -136,9 +136,7 @@ class RunKeeper:
             ValueNotStorable: an input cannot be stored.
         """
         opened = self.opened(run_id, inputs)
-        header, now = await new_header(
-            self.store, opened, tags=self.labels.tags, tenant=self.labels.tenant, routing=self.routing
-        )
+        header, now = await new_header(self.store, opened, labels=self.labels, routing=self.routing)
         if first is not None:
             header = await first(header)
         await begin_record(self.store, header, located([opened]), self.codec)
@@ -420,8 +418,7 @@ class RunKeeper:
             located(entries),
             durability=self.durability,
             codec=self.codec,
-            tags=self.labels.tags,
-            tenant=self.labels.tenant,
+            labels=self.labels,
             replacing=replacing,
             terms=self.terms,
             routing=self.routing,

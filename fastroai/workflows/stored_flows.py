@@ -167,7 +167,7 @@ class StoredFlows:
         """Put a new run on record, as a whole or not at all. Raises `RunExists`."""
         flow.end()
         store, questions = self.keeper.store, flow.questions
-        header, _ = await new_header(store, flow.recorded.opened, tags=labels.tags, tenant=labels.tenant)
+        header, _ = await new_header(store, flow.recorded.opened, labels=labels)
         header = replace(header, questions=questions)
         await begin_record(store, header, flow.recorded.entries, self.keeper.codec)
         flow.revision = len(flow.recorded.entries)

@@ -107,7 +107,7 @@ class Owners(RuleBasedStateMachine):
     def begin(self, pick: int) -> None:
         who = self.one_of(pick, busy=False)
         opened = RunStarted(part=Part("r", "p", ("p",)))
-        beginning = DurableRun.begin(self.store, [opened], durability="sync", codec=None, terms=TERMS)
+        beginning = DurableRun.begin(self.store, [opened], codec=None, terms=TERMS)
         if self.model.exists:
             with pytest.raises(RunExists):
                 self.do(beginning)
@@ -124,7 +124,6 @@ class Owners(RuleBasedStateMachine):
             recorded,
             RunResumed(),
             found=found,
-            durability="sync",
             codec=None,
             terms=TERMS,
         )

@@ -57,14 +57,7 @@ async def cancel_halted(store: RunStore, run_id: str, codec: PayloadCodec | None
         RunCorrupt: it cannot be read, or went through another codec.
     """
     recorded, found = await read_to_go_on(store, run_id, codec, running_too=False)
-    run = await DurableRun.take_up(
-        store,
-        recorded,
-        RunResumed(),
-        found=found,
-        durability="sync",
-        codec=codec,
-    )
+    run = await DurableRun.take_up(store, recorded, RunResumed(), found=found, codec=codec)
     if (rows := found.header.rows) is not None:
         run.counts = lambda: {"rows": replace(rows, waiting=0)}
     spent = await _spent(store, recorded, codec)
@@ -104,7 +97,6 @@ async def resume_elsewhere(
         recorded,
         RunResumed(inputs=dict(inputs)),
         found=found,
-        durability="sync",
         codec=codec,
         also=also(recorded, found),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -28,6 +28,7 @@ from fastroai.runtime.facts import (
     WaitStarted,
     first_until,
 )
+from fastroai.runtime.labels import NO_LABELS, Labels
 from fastroai.runtime.owner import new_owner, release_owner, steady_seconds
 from fastroai.store.lease import DEFAULT_TERMS, Lease, LeaseTerms
 from fastroai.store.mailbox import Message, messages_in
@@ -184,17 +185,16 @@ class DurableRun:
         store: RunStore,
         entries: Sequence[Fact],
         *,
-        durability: Durability,
         codec: PayloadCodec | None,
-        tags: Collection[str] = (),
-        tenant: str | None = None,
+        durability: Durability = "sync",
+        labels: Labels = NO_LABELS,
         replacing: FoundHeader | None = None,
         terms: LeaseTerms = DEFAULT_TERMS,
         routing: Routing | None = None,
     ) -> DurableRun:
         """Put a new run on record: `RunStarted` and, for a fork, the facts that it takes over.
 
-        `tags` and `tenant` are for finding the run later; `routing` says which workers carry it. A run given
+        The run is found by its `labels`; `routing` says which workers carry it. A run given
         as `replacing` is gone afterwards. One write of the header decides both, so each process sees exactly
         one of the two runs.
 
@@ -203,7 +203,7 @@ class DurableRun:
         """
         recorded, began = Memo("", entries), steady_seconds()
         header, now = await new_header(
-            store, recorded.opened, tags=tags, tenant=tenant, replacing=replacing, routing=routing
+            store, recorded.opened, labels=labels, replacing=replacing, routing=routing
         )
         with _owned(terms.lease(header, now, began)) as header:
             await begin_record(store, header, entries, codec, replacing=replacing)
@@ -217,8 +217,8 @@ class DurableRun:
         resumed: RunResumed,
         *,
         found: FoundHeader,
-        durability: Durability,
         codec: PayloadCodec | None,
+        durability: Durability = "sync",
         also: Sequence[Fact] = (),
         terms: LeaseTerms = DEFAULT_TERMS,
         on_changed: OnChanged = "ask",
@@ -409,8 +409,7 @@ async def new_header(
     store: RunStore,
     opened: RunStarted,
     *,
-    tags: Collection[str] = (),
-    tenant: str | None = None,
+    labels: Labels = NO_LABELS,
     replacing: FoundHeader | None = None,
     routing: Routing | None = None,
 ) -> tuple[RunHeader, datetime]:
@@ -430,8 +429,8 @@ async def new_header(
         started_at=found.now,
         updated_at=found.now,
         forked_from=opened.forked_from,
-        tags=tuple(dict.fromkeys(tags)),
-        tenant=tenant,
+        tags=labels.tags,
+        tenant=labels.tenant,
         routing=routing,
     )
     return header, found.now

@@ -28,6 +28,7 @@ from fastroai.runtime.facts import (
     RunResumed,
     RunStarted,
 )
+from fastroai.runtime.labels import NO_LABELS, Labels
 from fastroai.store import MemoryRunStore, RunHistory
 from fastroai.store.reading.index import add_to_index, index_keys, run_in_index
 from fastroai.store.record.entries import (
@@ -49,9 +50,9 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
             asyncio.run(opened.aclose())
 
 
-async def begin(store: Any, run_id: str = "r", **options: Any) -> DurableRun:
+async def begin(store: Any, run_id: str = "r", labels: Labels = NO_LABELS) -> DurableRun:
     opened = RunStarted(part=Part(run_id, "p", ("p",)))
-    return await DurableRun.begin(store, [opened], durability="sync", codec=None, **options)
+    return await DurableRun.begin(store, [opened], codec=None, labels=labels)
 
 
 async def take_up(store: Any, run_id: str = "r") -> DurableRun:
@@ -62,7 +63,6 @@ async def take_up(store: Any, run_id: str = "r") -> DurableRun:
         Memo(run_id, entries),
         RunResumed(),
         found=found,
-        durability="sync",
         codec=None,
     )
 
@@ -78,8 +78,8 @@ FAILED = RunFinished(
 
 
 async def test_runs_are_found_by_what_they_are_while_they_go_on_and_after(store: Any) -> None:
-    one = await begin(store, "a:1", tags=["eu", "vip"], tenant="acme")
-    two = await begin(store, "b", tags=["eu"])
+    one = await begin(store, "a:1", Labels(("eu", "vip"), "acme"))
+    two = await begin(store, "b", Labels(("eu",)))
     assert await ids(store, status="running", limit=9) == ["b", "a:1"]
     await one.end(FAILED, Usage())
     assert await ids(store, status="running") == ["b"]

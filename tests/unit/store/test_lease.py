@@ -72,13 +72,13 @@ def sleep(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
 async def begin(store: Any, terms: LeaseTerms = DEFAULT_TERMS) -> DurableRun:
     opened = RunStarted(part=Part("r", "p", ("p",)))
-    return await DurableRun.begin(store, [opened], durability="sync", codec=None, terms=terms)
+    return await DurableRun.begin(store, [opened], codec=None, terms=terms)
 
 
 async def take_up(store: Any) -> DurableRun:
     found = await read_header(store, "r")
     recorded = Memo("r", await read_log(store, found.header))
-    return await DurableRun.take_up(store, recorded, RunResumed(), found=found, durability="sync", codec=None)
+    return await DurableRun.take_up(store, recorded, RunResumed(), found=found, codec=None)
 
 
 async def end(run: DurableRun) -> None:
@@ -266,9 +266,7 @@ async def test_renewals_of_all_runs_in_a_store_ask_it_for_the_time_together_and_
 ):
     store, ids = CountingStore(), ("a", "b", "c")
     runs = [
-        await DurableRun.begin(
-            store, [RunStarted(part=Part(one, "p", ("p",)))], durability="sync", codec=None, terms=SHORT
-        )
+        await DurableRun.begin(store, [RunStarted(part=Part(one, "p", ("p",)))], codec=None, terms=SHORT)
         for one in ids
     ]
     async with asyncio.timeout(PATIENCE):

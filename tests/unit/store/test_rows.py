@@ -28,7 +28,7 @@ START: Final = (RunStarted(part=PART, definition=DEFINITION), StepStarted("rows"
 
 
 async def begun(store: MemoryRunStore, codec: PayloadCodec | None = None) -> Log:
-    run = await DurableRun.begin(store, START, durability="sync", codec=codec)
+    run = await DurableRun.begin(store, START, codec=codec)
     return Log(Scope("pipeline", "p", parent=None), run)
 
 
@@ -39,7 +39,7 @@ async def taken_up(store: MemoryRunStore, log: Log) -> Log:
     await log.run.release()
     found, codec = await read_header(store, "r"), log.run.codec
     known = Memo("r", entries_to_go_on("r", await read_log(store, found.header), codec))
-    run = await DurableRun.take_up(store, known, RunResumed(), found=found, durability="sync", codec=codec)
+    run = await DurableRun.take_up(store, known, RunResumed(), found=found, codec=codec)
     return Log(Scope("pipeline", "p", parent=None), run)
 
 

@@ -62,7 +62,7 @@ def ended() -> RunFinished:
 
 
 async def begin(store: Any) -> DurableRun:
-    return await DurableRun.begin(store, [opened()], durability="sync", codec=None)
+    return await DurableRun.begin(store, [opened()], codec=None)
 
 
 async def take_up(store: Any, *also: AnyFact) -> DurableRun:
@@ -73,7 +73,6 @@ async def take_up(store: Any, *also: AnyFact) -> DurableRun:
         recorded,
         RunResumed(),
         found=found,
-        durability="sync",
         codec=None,
         also=also,
     )
@@ -185,7 +184,7 @@ async def test_the_process_of_a_deleted_run_writes_nothing_into_the_next_run_wit
     any_store: Any, run_id: str
 ) -> None:
     async def begun() -> DurableRun:
-        return await DurableRun.begin(any_store, [opened(run_id)], durability="sync", codec=None)
+        return await DurableRun.begin(any_store, [opened(run_id)], codec=None)
 
     deleted = await begun()
     await RunHistory(any_store).delete(run_id, force=True)
@@ -206,7 +205,7 @@ async def test_the_keys_of_runs_are_told_apart_whatever_their_ids(any_store: Any
     one = await begin(any_store)
     await one.end(ended(), Usage())
     other_id = f"r:{one.header.epoch}"
-    other = await DurableRun.begin(any_store, [opened(other_id)], durability="sync", codec=None)
+    other = await DurableRun.begin(any_store, [opened(other_id)], codec=None)
     await other.end(ended(), Usage())
     before = await everything_in(any_store)
     for run_id, kept in (("r", other), (other_id, one)):
@@ -310,7 +309,6 @@ async def test_who_reads_a_run_before_another_has_it_does_not_get_it_afterwards(
             recorded,
             RunResumed(),
             found=found,
-            durability="sync",
             codec=None,
         )
     assert await everything_in(store) == before
@@ -334,7 +332,7 @@ async def test_who_reads_a_run_that_is_replaced_meanwhile_does_not_take_up_the_o
     await (await begin(store)).release()
     before = await everything_in(store)
     with pytest.raises(RunNotFound):
-        await DurableRun.take_up(store, recorded, RunResumed(), found=found, durability="sync", codec=None)
+        await DurableRun.take_up(store, recorded, RunResumed(), found=found, codec=None)
     assert await everything_in(store) == before
 
 
@@ -401,7 +399,7 @@ async def test_a_run_that_is_gone_cannot_be_taken_up() -> None:
     await RunHistory(store).delete("r")
     recorded = Memo("r", [opened()])
     with pytest.raises(RunNotFound):
-        await DurableRun.take_up(store, recorded, RunResumed(), found=found, durability="sync", codec=None)
+        await DurableRun.take_up(store, recorded, RunResumed(), found=found, codec=None)
 
 
 @pytest.mark.parametrize("run_id", ["r", "é", "a b", "../x", "x" * 200, "\U0001f600"])

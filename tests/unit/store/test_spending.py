@@ -205,13 +205,13 @@ class Clock:
 
 async def begin(store: Any, run_id: str = "r") -> DurableRun:
     opened = RunStarted(part=Part(run_id, "p", ("p",)))
-    return await DurableRun.begin(store, [opened], durability="sync", codec=None)
+    return await DurableRun.begin(store, [opened], codec=None)
 
 
 async def take_up(store: Any) -> DurableRun:
     found = await read_header(store, "r")
     recorded = Memo("r", await read_log(store, found.header))
-    return await DurableRun.take_up(store, recorded, RunResumed(), found=found, durability="sync", codec=None)
+    return await DurableRun.take_up(store, recorded, RunResumed(), found=found, codec=None)
 
 
 async def test_a_run_within_one_day_writes_nothing_more_for_it() -> None:
