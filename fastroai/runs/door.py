@@ -547,10 +547,9 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
         keeper, history = self._keeper(needed_store(how.store, self.config.store)), self._history(how.store)
         if how.on_changed is not None:
             keeper = replace(keeper, on_changed=how.on_changed)
-        interrupted = partial(history.interrupted, self.name)
         return Waking(
             keeper=keeper,
-            find=partial(history.due, self.name) if which == "due" else interrupted,
+            find=partial(history.due if which == "due" else history.interrupted, self.name),
             is_wanted=_is_due if which == "due" else _is_interrupted,
             execute=self._execute,
             how=how,

@@ -23,7 +23,8 @@ from fastroai.runs.progress.progress import RunProgress, what_counts
 from fastroai.runs.quoting import Estimate, reserved, usd_to_set_aside
 from fastroai.runs.request import RunRequest
 from fastroai.runs.running.performer import Performer
-from fastroai.runtime import RunFinished, RunStarted, Scope
+from fastroai.runtime import RunFinished, RunStarted, Scope, current_scope
+from fastroai.runtime.events import both
 from fastroai.runtime.facts import Part, PauseRequested, StopRequested
 from fastroai.runtime.retrying.failures import leaves
 from fastroai.steps import PipelineConfig
@@ -32,8 +33,9 @@ from fastroai.steps.hooks import RunHooks
 from fastroai.store.record.log import Log, log_of
 from fastroai.store.record.runs import DurableRun
 from fastroai.store.signals import Signal, heeding_signals
+from fastroai.tracing import NoOpTracer, SimpleTracer
 from fastroai.usage import Quote
-from fastroai.usage.limits import NO_LIMITS, Limits
+from fastroai.usage.limits import NO_LIMITS, Limits, together
 
 DecisionT = TypeVar("DecisionT")
 
@@ -166,7 +168,26 @@ class Execution:
 
     def scope(self, request: RunRequest[Any]) -> Scope:
         """Return the scope of a run, under the current one. It is not entered yet."""
-        return request.scope(self._kind, self._name, self._config, self._limits, self._hooks)
+        parent, opening, config = current_scope(), request.opening, self._config
+        tracer = request.tracer_of(parent)
+        if config.trace is False:
+            tracer = NoOpTracer()
+        elif config.trace is True and tracer is None:
+            tracer = SimpleTracer()
+        return Scope(
+            self._kind,
+            self._name,
+            parent=parent,
+            limits=together(request.own_limits, self._limits),
+            deps=request.deps,
+            tracer=tracer,
+            listener=both(self._hooks.listener(self._name, around=parent), request.listener),
+            key=request.key,
+            provider_limits=config.provider_limits,
+            run_id=request.run_id if opening is None else opening.run_id,
+            seconds_before=0.0 if opening is None else opening.seconds_before,
+            labels=request.labels if opening is None else opening.labels,
+        )
 
     async def open(
         self,

@@ -40,7 +40,7 @@ from fastroai.store.backends.run_memory import MemoryRunStore
 from fastroai.store.lease import DEFAULT_TERMS, LeaseTerms
 from fastroai.store.reading.history import RunSummary
 from fastroai.store.record.declarations import OnChanged
-from fastroai.store.record.definitions import kind_of, pause_nodes_in, version_of
+from fastroai.store.record.definitions import kind_of, pause_nodes_in, steps_in, version_of
 from fastroai.store.record.entries import Routing, RunHeader, located
 from fastroai.store.record.halting import read_to_go_on
 from fastroai.store.record.headers import (
@@ -363,17 +363,6 @@ class RunKeeper:
         name = str(self.definition["name"])
         return Part(run_id, name, (name,))
 
-    def _as_json(self, inputs: Mapping[str, object]) -> dict[str, JsonValue]:
-        types = self.input_types
-        return {
-            name: value_to_json(value, types.get(name), f"input {name!r}") for name, value in inputs.items()
-        }
-
-    def _steps(self) -> Mapping[str, JsonValue]:
-        steps = self.definition["steps"]
-        assert isinstance(steps, dict)
-        return steps
-
     def _checked_outputs(self, outputs: Mapping[str, object]) -> dict[str, StepFinished]:
         """Return outputs for a fork as entries of a log, by place, or for a graph by visit, after checks."""
         stored: dict[str, StepFinished] = {}
@@ -402,7 +391,7 @@ class RunKeeper:
         Raises:
             RunCorrupt: an output cannot be read.
         """
-        steps = self._steps()
+        steps = steps_in(self.definition)
         for entry in entries:
             if not entry.part.place and entry.step_id in steps:
                 output_on_record(recorded, entry, self.output_types.get(entry.step_id), self.codec)
@@ -441,14 +430,16 @@ class RunKeeper:
 
     def stored(self, inputs: Mapping[str, object]) -> dict[str, JsonValue]:
         """Return inputs in the form that a store keeps. Raises `ValueNotStorable`."""
-        stored: dict[str, JsonValue] = {}
+        return {name: seal(value, self.codec) for name, value in self._as_json(inputs).items()}
+
+    def _as_json(self, inputs: Mapping[str, object]) -> dict[str, JsonValue]:
+        """Return inputs as JSON, by their declared types. Raises `ValueNotStorable`."""
+        found: dict[str, JsonValue] = {}
         for name, value in inputs.items():
             if not isinstance(name, str):
                 raise ValueNotStorable(f"input {name!r}", "", type(name).__name__, "its name is not text")
-            stored[name] = seal(
-                value_to_json(value, self.input_types.get(name), f"input {name!r}"), self.codec
-            )
-        return stored
+            found[name] = value_to_json(value, self.input_types.get(name), f"input {name!r}")
+        return found
 
     def restored(self, run_id: str, stored: Mapping[str, JsonValue]) -> dict[str, object]:
         """Return inputs from the form that a store keeps. Raises `RunCorrupt`."""
