@@ -584,7 +584,6 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
         check_mapping(request.inputs)
         keeper = request.limiting(self._keeper(needed_store(store, self.config.store)))
         if force and request.run_id is not None:
-            check_run_id(request.run_id)
             await seize(keeper.store, request.run_id)
         return await self._in_turn(
             request,
@@ -602,7 +601,6 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
     ) -> ResultT:
         """Wait for the turn of this caller, then open the run with `open_it` and carry it out."""
         run_id = "" if request.run_id is None else request.run_id
-        check_run_id(run_id)
 
         async def interrupt() -> None:
             if not self._heed(run_id, "cancel"):

@@ -330,7 +330,6 @@ class RunHistory:
             RunFromOlderVersion: an earlier version of FastroAI has written it.
             RunStoreUnavailable: the store could not be read.
         """
-        check_run_id(run_id)
         return self._summary(await read_header(self._store, run_id))
 
     async def header(self, run_id: str) -> RunHeader:
@@ -347,7 +346,6 @@ class RunHistory:
             RunFromOlderVersion: an earlier version of FastroAI has written it.
             RunStoreUnavailable: the store could not be read.
         """
-        check_run_id(run_id)
         return (await read_header(self._store, run_id)).header
 
     async def trace(self, run_id: str) -> RunTrace:
@@ -378,7 +376,6 @@ class RunHistory:
             RunFromOlderVersion: an earlier version of FastroAI has written it.
             RunStoreUnavailable: the store could not be read.
         """
-        check_run_id(run_id)
         found = await read_header(self._store, run_id)
         trace = await read_trace(self._store, found.header, self._codec)
         # The log was read later, so it decides. Only the header says whether a process has the run.
@@ -483,7 +480,6 @@ class RunHistory:
         """
         from fastroai.store.record.halting import signal_elsewhere
 
-        check_run_id(run_id)
         await signal_elsewhere(self._store, run_id, "pause")
 
     async def cancel(self, run_id: str) -> None:
@@ -502,7 +498,6 @@ class RunHistory:
         """
         from fastroai.store.record.halting import cancel_halted, cancel_waiting_rows, signal_elsewhere
 
-        check_run_id(run_id)
         if not await signal_elsewhere(self._store, run_id, "cancel"):
             await cancel_halted(self._store, run_id, self._codec)
             await cancel_waiting_rows(self._store, run_id, self._codec)
@@ -528,7 +523,6 @@ class RunHistory:
             RunFromNewerVersion: a later version of FastroAI has written it, and `force` is not set.
             RunFromOlderVersion: an earlier version of FastroAI has written it, and `force` is not set.
         """
-        check_run_id(run_id)
         epoch = ""
         for _ in range(_TRIES):
             try:

@@ -244,11 +244,13 @@ async def read_header(store: RunStore, run_id: str) -> FoundHeader:
     """Read the header of a run.
 
     Raises:
+        ConfigurationError: this cannot be the id of a run.
         RunNotFound: there is no such run.
         RunCorrupt: its header cannot be read.
         RunFromNewerVersion: a later version of FastroAI has written it.
         RunFromOlderVersion: an earlier version of FastroAI has written it.
     """
+    check_run_id(run_id)
     found = await store.read(header_key(run_id))
     if not found.revision:
         raise RunNotFound(run_id, repr(store))
