@@ -34,7 +34,6 @@ from fastroai.store.record.log import Log, log_of
 from fastroai.store.record.runs import DurableRun
 from fastroai.store.signals import Signal, heeding_signals
 from fastroai.tracing import NoOpTracer, SimpleTracer
-from fastroai.usage import Quote
 from fastroai.usage.limits import NO_LIMITS, Limits, together
 
 DecisionT = TypeVar("DecisionT")
@@ -229,12 +228,11 @@ class Execution:
         except ContractViolation:
             return None  # `opened` raises the error again, and tells listeners
         recorded = None if request.opening is None else request.opening.recorded
+        if recorded is not None and recorded.has_finished:
+            return Decimal(0)  # it returns its result again, and runs nothing
+        quote = await self._estimate(inputs, request.deps)
         own = request.own_limits or NO_LIMITS
-
-        async def estimate(inputs: Any, deps: Any) -> Quote:
-            return (await self._estimate(inputs, deps)).within(*own.budgets)
-
-        return await usd_to_set_aside(self._name, estimate, inputs, request.deps, recorded)
+        return usd_to_set_aside(self._name, quote.within(*own.budgets), recorded)
 
     async def _log(
         self,

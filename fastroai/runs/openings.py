@@ -229,13 +229,12 @@ class RunKeeper:
         also: AlsoOnRecord | None,
     ) -> Opening:
         run_id = found.header.run_id
-        has_finished = recorded.ended is not None and recorded.ended.status == "finished"
-        if inputs and has_finished and not force:
+        if inputs and recorded.has_finished and not force:
             raise RunStatusConflict(
                 run_id, "finished", "a run that can take other inputs. Fork this one, or start a new run"
             )
         if not force:  # for a finished run, any change is refused: it reaches no further step
-            self.check_definition(recorded, None if has_finished else recorded.entries)
+            self.check_definition(recorded, None if recorded.has_finished else recorded.entries)
         before = self.restored(run_id, recorded.inputs)
         self._read_outputs(recorded, self.needed(recorded, self.definition))
 
@@ -398,7 +397,6 @@ class RunKeeper:
 
     async def read(self, run_id: str, *, running_too: bool) -> tuple[Memo, FoundHeader]:
         """Return the record of a run, and its header, which was read before the record."""
-        check_run_id(run_id)
         return await read_to_go_on(self.store, run_id, self.codec, running_too=running_too)
 
     async def _begin(self, entries: list[Fact], replacing: FoundHeader | None = None) -> DurableRun:

@@ -147,6 +147,11 @@ class Memo:
     # --- the run ---
 
     @property
+    def has_finished(self) -> bool:
+        """Whether the run has finished, so that nothing in it is left to do."""
+        return self.ended is not None and self.ended.status == "finished"
+
+    @property
     def opened(self) -> facts.RunStarted:
         """The first entry."""
         opened = self.entries[0]
