@@ -7,7 +7,7 @@ import json
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Final, Literal, TypeAlias, get_args
@@ -164,14 +164,17 @@ class Turn(AsyncExitStack):
                     raise found.in_progress()
             if line.get(self._id, 0.0) < stored.now.timestamp() + _TICKET / 2:
                 line[self._id] = stored.now.timestamp() + _TICKET
-                try:
-                    await self._store.compare_and_set(
-                        key, json.dumps(line).encode(), revision=stored.revision
-                    )
-                except RevisionConflict:
+                if not await self._put(key, line, stored.revision):
                     continue
                 self._key = key
             return next(iter(line)) == self._id
+
+    async def _put(self, key: str, line: Mapping[str, float], revision: int) -> bool:
+        """Write the line, unless somebody has changed it. Return whether it is written."""
+        with suppress(RevisionConflict):
+            await self._store.compare_and_set(key, json.dumps(line).encode(), revision=revision)
+            return True
+        return False
 
     async def _leave_in_time(self) -> None:
         if self._key:
@@ -186,11 +189,7 @@ class Turn(AsyncExitStack):
                 line = _living(stored)
                 if line.pop(self._id, None) is None:
                     return
-                try:
-                    await self._store.compare_and_set(
-                        key, json.dumps(line).encode(), revision=stored.revision
-                    )
-                except RevisionConflict:
+                if not await self._put(key, line, stored.revision):
                     continue
                 if not line:
                     await self._store.delete(key)  # a caller that joins just now sees that its place is gone
