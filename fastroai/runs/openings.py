@@ -37,11 +37,9 @@ from fastroai.steps import ConversationState
 from fastroai.steps.durability import stored_value, why_unread
 from fastroai.store.backends.adapter import adapt_run_store
 from fastroai.store.backends.run_memory import MemoryRunStore
-from fastroai.store.lease import DEFAULT_TERMS, LeaseTerms
 from fastroai.store.reading.history import RunSummary
-from fastroai.store.record.declarations import OnChanged
 from fastroai.store.record.definitions import kind_of, pause_nodes_in, steps_in, version_of
-from fastroai.store.record.entries import Routing, RunHeader, located
+from fastroai.store.record.entries import RunHeader, located
 from fastroai.store.record.halting import read_to_go_on
 from fastroai.store.record.headers import (
     FoundHeader,
@@ -51,10 +49,9 @@ from fastroai.store.record.headers import (
     log_key,
     read_header,
 )
-from fastroai.store.record.journal import Durability
 from fastroai.store.record.memo import Memo
-from fastroai.store.record.payloads import PayloadCodec, seal
-from fastroai.store.record.runs import DurableRun, begin_record, new_header
+from fastroai.store.record.payloads import seal
+from fastroai.store.record.runs import DurableRun, RecordOptions, begin_record, new_header
 from fastroai.store.record.values import value_to_json
 from fastroai.store.run_store import RunStore, RunStoreLike
 from fastroai.store.signals import last_signal
@@ -94,7 +91,7 @@ class Opening:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunKeeper:
+class RunKeeper(RecordOptions):
     """Puts runs of a pipeline or graph on record in a store, and reads them back."""
 
     definition: dict[str, JsonValue]
@@ -108,20 +105,10 @@ class RunKeeper:
     type."""
     needed: Callable[[Memo, JsonValue], Iterable[StepFinished]] = needed_by_pipeline
     """Function that returns the outputs that a run of this definition is sure to read when it goes on."""
-    store: RunStore
-    durability: Durability
-    codec: PayloadCodec | None
     kind: str = "pipeline"
     """Name of this kind of object in errors."""
-    terms: LeaseTerms = DEFAULT_TERMS
-    labels: Labels = NO_LABELS
-    """Tags and tenant of the runs that this keeper begins."""
     budgets: list[JsonValue] | None = None
     """The budgets that the caller gives the run, as plain data; `None` if the caller gives none."""
-    on_changed: OnChanged = "ask"
-    """What a run that goes on does with answers on record whose calls are declared differently now."""
-    routing: Routing | None = None
-    """Which workers carry the runs that this keeper begins; `None` for this process."""
 
     async def put_on_record(
         self, run_id: str, inputs: Mapping[str, object], *, first: PutFirst | None = None
@@ -136,10 +123,10 @@ class RunKeeper:
             ValueNotStorable: an input cannot be stored.
         """
         opened = self.opened(run_id, inputs)
-        header, now = await new_header(self.store, opened, labels=self.labels, routing=self.routing)
+        header, now = await new_header(self, opened)
         if first is not None:
             header = await first(header)
-        await begin_record(self.store, header, located([opened]), self.codec)
+        await begin_record(self, header, located([opened]))
         return FoundHeader(header=header, revision=1, now=now)
 
     def begin(
@@ -263,17 +250,7 @@ class RunKeeper:
             definition=self._stored_definition() if recorded.definition != self.definition else None,
             budgets=self.budgets,
         )
-        return await DurableRun.take_up(
-            self.store,
-            recorded,
-            resumed,
-            found=found,
-            durability=self.durability,
-            codec=self.codec,
-            also=also,
-            terms=self.terms,
-            on_changed=self.on_changed,
-        )
+        return await DurableRun.take_up(self, recorded, resumed, found=found, also=also)
 
     async def fork(
         self,
@@ -400,16 +377,7 @@ class RunKeeper:
         return await read_to_go_on(self.store, run_id, self.codec, running_too=running_too)
 
     async def _begin(self, entries: list[Fact], replacing: FoundHeader | None = None) -> DurableRun:
-        return await DurableRun.begin(
-            self.store,
-            located(entries),
-            durability=self.durability,
-            codec=self.codec,
-            labels=self.labels,
-            replacing=replacing,
-            terms=self.terms,
-            routing=self.routing,
-        )
+        return await DurableRun.begin(self, located(entries), replacing=replacing)
 
     def opened(self, run_id: str, inputs: Mapping[str, object], forked_from: str | None = None) -> RunStarted:
         """Return the first fact of a run. Raises `ValueNotStorable`."""

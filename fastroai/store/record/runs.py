@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 
@@ -81,39 +81,46 @@ _MOST_APPENDS: Final = 1_000
 logger = logging.getLogger("fastroai.store")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordOptions:
+    """How runs are put on record: in which store, through which codec, and what else their callers say."""
+
+    store: RunStore
+    codec: PayloadCodec | None
+    durability: Durability = "sync"
+    terms: LeaseTerms = DEFAULT_TERMS
+    labels: Labels = NO_LABELS
+    """Tags and tenant of the runs that begin."""
+    on_changed: OnChanged = "ask"
+    """What a run that goes on does with answers on record whose calls are declared differently now."""
+    routing: Routing | None = None
+    """Which workers carry the runs that begin; `None` for this process."""
+
+
 class DurableRun:
     """A run that is on record, while this process has it. Ended with `end`, once."""
 
-    def __init__(
-        self,
-        store: RunStore,
-        header: RunHeader,
-        recorded: Memo,
-        durability: Durability,
-        codec: PayloadCodec | None,
-        terms: LeaseTerms,
-        on_changed: OnChanged = "ask",
-    ) -> None:
+    def __init__(self, options: RecordOptions, header: RunHeader, recorded: Memo) -> None:
         """Called by `begin` and `take_up`."""
-        self.run_id = header.run_id
-        self.recorded, self.codec = recorded, codec
+        self.run_id, self.store = header.run_id, options.store
+        self.recorded, self.codec = recorded, options.codec
         self.journal = Journal(
-            store,
+            options.store,
             header.run_id,
             log_key(header),
             revision=recorded.length,
-            durability=durability,
-            codec=codec,
+            durability=options.durability,
+            codec=options.codec,
             before=recorded.entries,
         )
-        self.on_changed: OnChanged = on_changed
+        self.on_changed = options.on_changed
         """What to do with answers on record whose calls are declared differently now."""
         self.counts: Callable[[], dict[str, RowCounts]] = dict
         """Returns further fields of the header that say how far the run is."""
         self._scope: Scope | None = None
         assert header.owner is not None
-        self.store, self._owner = store, header.owner
-        self.lease = Lease(store, header, terms, was_taken_up=bool(recorded.resumptions))
+        self._owner = header.owner
+        self.lease = Lease(options.store, header, options.terms, was_taken_up=bool(recorded.resumptions))
 
     @property
     def now(self) -> float:
@@ -181,47 +188,31 @@ class DurableRun:
 
     @classmethod
     async def begin(
-        cls,
-        store: RunStore,
-        entries: Sequence[Fact],
-        *,
-        codec: PayloadCodec | None,
-        durability: Durability = "sync",
-        labels: Labels = NO_LABELS,
-        replacing: FoundHeader | None = None,
-        terms: LeaseTerms = DEFAULT_TERMS,
-        routing: Routing | None = None,
+        cls, options: RecordOptions, entries: Sequence[Fact], *, replacing: FoundHeader | None = None
     ) -> DurableRun:
         """Put a new run on record: `RunStarted` and, for a fork, the facts that it takes over.
 
-        The run is found by its `labels`; `routing` says which workers carry it. A run given
-        as `replacing` is gone afterwards. One write of the header decides both, so each process sees exactly
-        one of the two runs.
+        A run given as `replacing` is gone afterwards. One write of the header decides both, so each process
+        sees exactly one of the two runs.
 
         Raises:
             RunExists: the id is taken, or the run to be replaced has gone on since its header was found.
         """
         recorded, began = Memo("", entries), steady_seconds()
-        header, now = await new_header(
-            store, recorded.opened, labels=labels, replacing=replacing, routing=routing
-        )
-        with _owned(terms.lease(header, now, began)) as header:
-            await begin_record(store, header, entries, codec, replacing=replacing)
-            return cls(store, header, recorded, durability, codec, terms)
+        header, now = await new_header(options, recorded.opened, replacing=replacing)
+        with _owned(options.terms.lease(header, now, began)) as header:
+            await begin_record(options, header, entries, replacing=replacing)
+            return cls(options, header, recorded)
 
     @classmethod
     async def take_up(
         cls,
-        store: RunStore,
+        options: RecordOptions,
         recorded: Memo,
         resumed: RunResumed,
         *,
         found: FoundHeader,
-        codec: PayloadCodec | None,
-        durability: Durability = "sync",
         also: Sequence[Fact] = (),
-        terms: LeaseTerms = DEFAULT_TERMS,
-        on_changed: OnChanged = "ask",
     ) -> DurableRun:
         """Take up a run that no process has.
 
@@ -233,7 +224,7 @@ class DurableRun:
             RunNotFound: the run was deleted since then.
             QuestionClosed: a question that `also` answers was answered since then.
         """
-        new = (resumed, *also)
+        store, new = options.store, (resumed, *also)
         held = found
         for _ in range(_TRIES):
             began = steady_seconds()
@@ -242,10 +233,10 @@ class DurableRun:
                 raise _deleted(store, found.header)
             held.check_not_running()
             if held.revision != found.revision:
-                await _read_answers(store, held.header, recorded, also, codec)
-            taken = terms.lease(_going_on(held.header, resumed), held.now, began)
+                await _read_answers(options, held.header, recorded, also)
+            taken = options.terms.lease(_going_on(held.header, resumed), held.now, began)
             with suppress(RevisionConflict), _owned(taken) as header:
-                stored = [entry_for(largest_value(store), entry, codec) for entry in new]
+                stored = [entry_for(largest_value(store), entry, options.codec) for entry in new]
                 await add_to_index(store, header, before=held.header)
                 await replace_header(store, header, held.revision)
                 for _ in range(_TRIES):
@@ -253,12 +244,12 @@ class DurableRun:
                         await append_own(store, log_key(header), stored, recorded.length)
                         break
                     # Somebody looked at the header before it was ours, and has answered since then.
-                    await _read_answers(store, header, recorded, new, codec)
+                    await _read_answers(options, header, recorded, new)
                 else:
                     raise await _taken(store, header)
                 await leave_index(store, held.header, header)
                 recorded.add(new)
-                return cls(store, header, recorded, durability, codec, terms, on_changed)
+                return cls(options, header, recorded)
         raise held.in_progress()
 
     async def end(self, ended: RunFinished, usage: Usage) -> None:
@@ -406,19 +397,14 @@ async def _close_log(store: RunStore, header: RunHeader) -> None:
 
 
 async def new_header(
-    store: RunStore,
-    opened: RunStarted,
-    *,
-    labels: Labels = NO_LABELS,
-    replacing: FoundHeader | None = None,
-    routing: Routing | None = None,
+    options: RecordOptions, opened: RunStarted, *, replacing: FoundHeader | None = None
 ) -> tuple[RunHeader, datetime]:
     """Return a header for a new run, which no process has yet, and the time of the store's own clock.
 
     Raises:
         RunExists: the id is taken, unless by the run to be replaced.
     """
-    found = await store.read(header_key(opened.run_id))
+    found = await options.store.read(header_key(opened.run_id))
     if found.revision and (replacing is None or found.revision != replacing.revision):
         raise RunExists(opened.run_id, header_in(opened.run_id, found).status)
     header = RunHeader(
@@ -429,18 +415,17 @@ async def new_header(
         started_at=found.now,
         updated_at=found.now,
         forked_from=opened.forked_from,
-        tags=labels.tags,
-        tenant=labels.tenant,
-        routing=routing,
+        tags=options.labels.tags,
+        tenant=options.labels.tenant,
+        routing=options.routing,
     )
     return header, found.now
 
 
 async def begin_record(
-    store: RunStore,
+    options: RecordOptions,
     header: RunHeader,
     entries: Sequence[Fact],
-    codec: PayloadCodec | None,
     *,
     replacing: FoundHeader | None = None,
 ) -> None:
@@ -451,7 +436,8 @@ async def begin_record(
         RunExists: the id was taken meanwhile, or the run to be replaced has gone on.
     """
     # The header comes last, because nobody sees the other keys before it.
-    stored = [entry_for(largest_value(store), entry, codec) for entry in entries]
+    store = options.store
+    stored = [entry_for(largest_value(store), entry, options.codec) for entry in entries]
     revision = 0 if replacing is None else replacing.revision
     own = indexes_runs(store)
     try:
@@ -566,11 +552,7 @@ def _going_on(header: RunHeader, resumed: RunResumed) -> RunHeader:
 
 
 async def _read_answers(
-    store: RunStore,
-    header: RunHeader,
-    recorded: Memo,
-    new: Sequence[Fact],
-    codec: PayloadCodec | None,
+    options: RecordOptions, header: RunHeader, recorded: Memo, new: Sequence[Fact]
 ) -> None:
     """Add to a record the answers that were given since it was read.
 
@@ -580,14 +562,14 @@ async def _read_answers(
         RunNotFound: the run was deleted since then.
         QuestionClosed: one of `new` answers the same question.
     """
-    entries = (await read_log(store, header))[recorded.length :]
+    entries = (await read_log(options.store, header))[recorded.length :]
     if not all(isinstance(entry, AnswerGiven) for entry in entries):
-        raise await _taken(store, header)
+        raise await _taken(options.store, header)
     given = {entry.id for entry in new if isinstance(entry, AnswerGiven)}
     for entry in entries:
         if isinstance(entry, AnswerGiven) and entry.id in given:
             raise QuestionClosed(f"{header.run_id}:{entry.id}", "it was answered at the same time")
-    recorded.add(unseal_texts(entry, codec) for entry in entries)
+    recorded.add(unseal_texts(entry, options.codec) for entry in entries)
 
 
 class LogMoved(RunInProgress):

@@ -36,7 +36,7 @@ from fastroai.store.record.entries import (
 )
 from fastroai.store.record.headers import header_key, read_header, read_log
 from fastroai.store.record.memo import Memo
-from fastroai.store.record.runs import DurableRun
+from fastroai.store.record.runs import DurableRun, RecordOptions
 
 SHAPE = definition({"a": []})
 
@@ -52,19 +52,14 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
 
 async def begin(store: Any, run_id: str = "r", labels: Labels = NO_LABELS) -> DurableRun:
     opened = RunStarted(part=Part(run_id, "p", ("p",)))
-    return await DurableRun.begin(store, [opened], codec=None, labels=labels)
+    return await DurableRun.begin(RecordOptions(store=store, codec=None, labels=labels), [opened])
 
 
 async def take_up(store: Any, run_id: str = "r") -> DurableRun:
     found = await read_header(store, run_id)
     entries = await read_log(store, found.header)
-    return await DurableRun.take_up(
-        store,
-        Memo(run_id, entries),
-        RunResumed(),
-        found=found,
-        codec=None,
-    )
+    options = RecordOptions(store=store, codec=None)
+    return await DurableRun.take_up(options, Memo(run_id, entries), RunResumed(), found=found)
 
 
 async def ids(store: Any, **filters: Any) -> list[str]:

@@ -39,7 +39,7 @@ from fastroai.store import MemoryRunStore, RunHistory, SQLiteRunStore
 from fastroai.store.lease import DEFAULT_TERMS, LeaseTerms
 from fastroai.store.record.headers import encode_header, header_key, read_header, read_log, spending_of
 from fastroai.store.record.memo import Memo
-from fastroai.store.record.runs import DurableRun, seize
+from fastroai.store.record.runs import DurableRun, RecordOptions, seize
 from fastroai.store.run_store import StoredValues
 
 SHORT = LeaseTerms(seconds=0.3)
@@ -72,13 +72,14 @@ def sleep(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
 async def begin(store: Any, terms: LeaseTerms = DEFAULT_TERMS) -> DurableRun:
     opened = RunStarted(part=Part("r", "p", ("p",)))
-    return await DurableRun.begin(store, [opened], codec=None, terms=terms)
+    return await DurableRun.begin(RecordOptions(store=store, codec=None, terms=terms), [opened])
 
 
 async def take_up(store: Any) -> DurableRun:
     found = await read_header(store, "r")
     recorded = Memo("r", await read_log(store, found.header))
-    return await DurableRun.take_up(store, recorded, RunResumed(), found=found, codec=None)
+    options = RecordOptions(store=store, codec=None)
+    return await DurableRun.take_up(options, recorded, RunResumed(), found=found)
 
 
 async def end(run: DurableRun) -> None:
@@ -266,7 +267,9 @@ async def test_renewals_of_all_runs_in_a_store_ask_it_for_the_time_together_and_
 ):
     store, ids = CountingStore(), ("a", "b", "c")
     runs = [
-        await DurableRun.begin(store, [RunStarted(part=Part(one, "p", ("p",)))], codec=None, terms=SHORT)
+        await DurableRun.begin(
+            RecordOptions(store=store, codec=None, terms=SHORT), [RunStarted(part=Part(one, "p", ("p",)))]
+        )
         for one in ids
     ]
     async with asyncio.timeout(PATIENCE):

@@ -30,7 +30,7 @@ from fastroai.store import MemoryRunStore, RunHistory, SpendingRow
 from fastroai.store.reading.index import index_keys
 from fastroai.store.record.headers import read_header, read_log
 from fastroai.store.record.memo import Memo
-from fastroai.store.record.runs import DurableRun
+from fastroai.store.record.runs import DurableRun, RecordOptions
 
 SHAPE = definition({"a": []})
 DAY = timedelta(days=1)
@@ -205,13 +205,14 @@ class Clock:
 
 async def begin(store: Any, run_id: str = "r") -> DurableRun:
     opened = RunStarted(part=Part(run_id, "p", ("p",)))
-    return await DurableRun.begin(store, [opened], codec=None)
+    return await DurableRun.begin(RecordOptions(store=store, codec=None), [opened])
 
 
 async def take_up(store: Any) -> DurableRun:
     found = await read_header(store, "r")
     recorded = Memo("r", await read_log(store, found.header))
-    return await DurableRun.take_up(store, recorded, RunResumed(), found=found, codec=None)
+    options = RecordOptions(store=store, codec=None)
+    return await DurableRun.take_up(options, recorded, RunResumed(), found=found)
 
 
 async def test_a_run_within_one_day_writes_nothing_more_for_it() -> None:
