@@ -14,7 +14,7 @@ from support.faulty_store import FaultyStore, Write, everything_in, gone
 from support.leftovers import assert_no_task_is_left
 from support.resume_worker import ResumeWorkers, pipeline_that_writes_to, store_at
 from support.run_stores import KINDS, run_stores
-from support.stored_runs import entries_of, header_of
+from support.stored_runs import begin, entries_of, header_of, take_up
 
 from fastroai.errors import (
     ConfigurationError,
@@ -59,17 +59,6 @@ def opened(run_id: str = "r") -> RunStarted:
 
 def ended() -> RunFinished:
     return RunFinished(status="finished")
-
-
-async def begin(store: Any) -> DurableRun:
-    return await DurableRun.begin(RecordOptions(store=store, codec=None), [opened()])
-
-
-async def take_up(store: Any, *also: AnyFact) -> DurableRun:
-    found = await read_header(store, "r")
-    recorded = Memo("r", await read_log(store, found.header))
-    options = RecordOptions(store=store, codec=None)
-    return await DurableRun.take_up(options, recorded, RunResumed(), found=found, also=also)
 
 
 async def header(store: Any) -> RunHeader:
@@ -178,7 +167,7 @@ async def test_the_process_of_a_deleted_run_writes_nothing_into_the_next_run_wit
     any_store: Any, run_id: str
 ) -> None:
     async def begun() -> DurableRun:
-        return await DurableRun.begin(RecordOptions(store=any_store, codec=None), [opened(run_id)])
+        return await begin(any_store, run_id)
 
     deleted = await begun()
     await RunHistory(any_store).delete(run_id, force=True)
@@ -199,7 +188,7 @@ async def test_the_keys_of_runs_are_told_apart_whatever_their_ids(any_store: Any
     one = await begin(any_store)
     await one.end(ended(), Usage())
     other_id = f"r:{one.header.epoch}"
-    other = await DurableRun.begin(RecordOptions(store=any_store, codec=None), [opened(other_id)])
+    other = await begin(any_store, other_id)
     await other.end(ended(), Usage())
     before = await everything_in(any_store)
     for run_id, kept in (("r", other), (other_id, one)):
