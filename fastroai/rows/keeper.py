@@ -141,7 +141,6 @@ class RowKeeper(RunKeeper):
             header.run_id,
             given,
             open_run,
-            recorded.seconds,
             await last_signal(self.store, header),
             force,
             Labels(header.tags, header.tenant),

@@ -168,6 +168,7 @@ class Execution:
     def scope(self, request: RunRequest[Any]) -> Scope:
         """Return the scope of a run, under the current one. It is not entered yet."""
         parent, opening, config = current_scope(), request.opening, self._config
+        recorded = None if opening is None else opening.recorded
         tracer = request.tracer_of(parent)
         if config.trace is False:
             tracer = NoOpTracer()
@@ -184,7 +185,7 @@ class Execution:
             key=request.key,
             provider_limits=config.provider_limits,
             run_id=request.run_id if opening is None else opening.run_id,
-            seconds_before=0.0 if opening is None else opening.seconds_before,
+            seconds_before=0.0 if recorded is None else recorded.seconds,
             labels=request.labels if opening is None else opening.labels,
         )
 

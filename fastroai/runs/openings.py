@@ -78,8 +78,6 @@ class Opening:
     run_id: str
     inputs: Mapping[str, object]
     open: PutOnRecord
-    seconds_before: float = 0.0
-    """Seconds that the run has run in earlier processes."""
     last_signal: int = 0
     """The revision of the last signal to the run before this opening."""
     is_forced: bool = False
@@ -235,7 +233,7 @@ class RunKeeper(RecordOptions):
         signal = await last_signal(self.store, found.header)
         given = {**before, **(inputs or {})}
         labels = _labels(found.header)
-        return Opening(run_id, given, open_run, recorded.seconds, signal, force, labels, recorded)
+        return Opening(run_id, given, open_run, signal, force, labels, recorded)
 
     async def _take_up(
         self,
