@@ -347,7 +347,6 @@ class Client:
             input_types={},
             output_types={},
             store=self.store,
-            durability="sync",
             codec=self.codec,
             kind=known.kind,
         )

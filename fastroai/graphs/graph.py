@@ -52,7 +52,7 @@ from fastroai.steps.contracts import bind_contract, declared_output
 from fastroai.steps.hooks import Hooks, RunHooks
 from fastroai.store.open_questions import Question, questions_of_run
 from fastroai.store.reading.trace import Divergence, RunTrace
-from fastroai.store.record.headers import check_run_id, read_header
+from fastroai.store.record.headers import read_header
 from fastroai.store.run_store import RunStore, RunStoreLike
 from fastroai.store.signals import Signal
 from fastroai.usage import Budget, BudgetLike, Quote
@@ -488,7 +488,6 @@ class Graph(
             RunCorrupt: its record cannot be read.
         """
         keeper = self._keeper(needed_store(store, self.config.store))
-        check_run_id(run_id)
         return await questions_of_run(keeper.store, await read_header(keeper.store, run_id), keeper.codec)
 
     def replay(self, trace: RunTrace) -> Divergence | None:

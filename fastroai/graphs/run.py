@@ -54,16 +54,7 @@ class GraphRun:
         work = GraphWork(
             setup, self.machine, threads, data=data, deps=request.deps, part=part, log=opened.log
         )
-        tracer = request.tracer_of(opened.scope.parent)
-        self.runner = Runner(
-            self.machine,
-            work,
-            opened.scope,
-            opened.log,
-            began=opened.began,
-            deps=request.deps,
-            tracer=tracer,
-        )
+        self.runner = Runner(self.machine, work, opened, request)
         work.bound_branches(self.runner.tell)
         for one in past:
             self.runner.reopen(one)

@@ -24,7 +24,7 @@ from fastroai.store.open_questions import (
 from fastroai.store.reading.history import EVERY_RUN
 from fastroai.store.reading.run_queries import PAGE, Page, RunQuery, check_page
 from fastroai.store.record.entry_sizes import entry_for
-from fastroai.store.record.headers import check_run_id, first_due, log_key, read_header, read_log
+from fastroai.store.record.headers import first_due, log_key, read_header, read_log
 from fastroai.store.record.memo import Memo
 from fastroai.store.record.payloads import PayloadCodec, check_codec
 from fastroai.store.record.runs import append_own, change_header, foresee, parent_due
@@ -93,7 +93,6 @@ class Inbox:
         query = RunQuery(pipeline=pipeline, tag=tag, tenant=tenant)
         if run_id is None:
             return await open_questions(self._store, query, self._codec, limit)
-        check_run_id(run_id)
         try:
             found = await read_header(self._store, run_id)
         except RunNotFound:
@@ -140,7 +139,6 @@ class Inbox:
             RunCorrupt: the record of the run cannot be read.
         """
         run_id, key = split_ref(question_id)
-        check_run_id(run_id)
         found = await read_header(self._store, run_id)
         recorded = Memo(run_id, await read_log(self._store, found.header))
         asked, given = last_asked(recorded, key), last_answer(recorded, key)
@@ -182,7 +180,6 @@ class Inbox:
             RunStoreUnavailable: the store fails.
         """
         run_id, key = split_ref(question_id)
-        check_run_id(run_id)
         entries: list[Fact] = []
         for _ in range(_TRIES):
             found = await read_header(self._store, run_id)

@@ -48,16 +48,7 @@ class PipelineRun:
         )
         replay = None if kept is None else replayed(setup, kept.recorded, part)
         machine = setup.machine(part) if replay is None else replay.machine
-        tracer = request.tracer_of(opened.scope.parent)
-        self.runner = Runner(
-            machine,
-            work,
-            opened.scope,
-            opened.log,
-            began=opened.began,
-            deps=request.deps,
-            tracer=tracer,
-        )
+        self.runner = Runner(machine, work, opened, request)
         self.decisions: Sequence[Decision]
         """The decisions to perform first."""
         if kept is None or replay is None:

@@ -22,7 +22,7 @@ from fastroai.store.paging import read_page
 from fastroai.store.record.declarations import changed_parts
 from fastroai.store.record.entries import entry_in_store
 from fastroai.store.record.halting import charged_in_child
-from fastroai.store.record.headers import FoundHeader, check_run_id, log_key, read_header
+from fastroai.store.record.headers import FoundHeader, log_key, read_header
 from fastroai.store.record.memo import Memo
 from fastroai.store.record.runs import DurableRun
 from fastroai.store.run_store import RunStore
@@ -72,7 +72,6 @@ class RowKeeper(RunKeeper):
             RunInProgress: a process has the run, and `running_too` is not set.
             RunExists: the run is not one of rows of this name.
         """
-        check_run_id(run_id)
         found = await read_header(self.store, run_id)
         if not running_too:
             found.check_not_running()
@@ -136,13 +135,12 @@ class RowKeeper(RunKeeper):
 
         async def open_run(given: Mapping[str, object]) -> DurableRun:
             keeper = replace(self, on_changed=on_changed)
-            return await keeper._take_up(recorded, found, inputs or {}, added, position=record.length)
+            return await keeper._take_up(recorded, found, inputs or {}, added)
 
         return RowOpening(
             header.run_id,
             given,
             open_run,
-            recorded.seconds,
             await last_signal(self.store, header),
             force,
             Labels(header.tags, header.tenant),

@@ -140,11 +140,6 @@ class RowsOnRecord:
         ordered = dict(sorted(facts.items()))
         return RowMemo(run_id, ordered, self)
 
-    @property
-    def length(self) -> int:
-        """Number of facts that were read."""
-        return 0 if self._last is None else self._last[0]
-
 
 class RowMemo(Memo):
     """The record of a run of rows, of which only what has not ended is in memory."""

@@ -547,16 +547,12 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
         keeper, history = self._keeper(needed_store(how.store, self.config.store)), self._history(how.store)
         if how.on_changed is not None:
             keeper = replace(keeper, on_changed=how.on_changed)
-        interrupted = partial(history.interrupted, self.name)
         return Waking(
             keeper=keeper,
-            find=partial(history.due, self.name) if which == "due" else interrupted,
+            find=partial(history.due if which == "due" else history.interrupted, self.name),
             is_wanted=_is_due if which == "due" else _is_interrupted,
             execute=self._execute,
-            deps_for=how.deps_for,
-            tracer=how.tracer,
-            context=how.context,
-            listener=listener_of(how.on_event),
+            how=how,
         )
 
     async def _begin(
@@ -588,7 +584,6 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
         check_mapping(request.inputs)
         keeper = request.limiting(self._keeper(needed_store(store, self.config.store)))
         if force and request.run_id is not None:
-            check_run_id(request.run_id)
             await seize(keeper.store, request.run_id)
         return await self._in_turn(
             request,
@@ -606,7 +601,6 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
     ) -> ResultT:
         """Wait for the turn of this caller, then open the run with `open_it` and carry it out."""
         run_id = "" if request.run_id is None else request.run_id
-        check_run_id(run_id)
 
         async def interrupt() -> None:
             if not self._heed(run_id, "cancel"):

@@ -23,7 +23,8 @@ from fastroai.runs.progress.progress import RunProgress, what_counts
 from fastroai.runs.quoting import Estimate, reserved, usd_to_set_aside
 from fastroai.runs.request import RunRequest
 from fastroai.runs.running.performer import Performer
-from fastroai.runtime import RunFinished, RunStarted, Scope
+from fastroai.runtime import RunFinished, RunStarted, Scope, current_scope
+from fastroai.runtime.events import both
 from fastroai.runtime.facts import Part, PauseRequested, StopRequested
 from fastroai.runtime.retrying.failures import leaves
 from fastroai.steps import PipelineConfig
@@ -32,8 +33,8 @@ from fastroai.steps.hooks import RunHooks
 from fastroai.store.record.log import Log, log_of
 from fastroai.store.record.runs import DurableRun
 from fastroai.store.signals import Signal, heeding_signals
-from fastroai.usage import Quote
-from fastroai.usage.limits import NO_LIMITS, Limits
+from fastroai.tracing import NoOpTracer, SimpleTracer
+from fastroai.usage.limits import NO_LIMITS, Limits, together
 
 DecisionT = TypeVar("DecisionT")
 
@@ -146,14 +147,8 @@ class Execution:
     ) -> None:
         """Make the execution of a pipeline, graph or flow. `estimate` returns the quotes of its runs."""
         self._kind: RunKind = kind
-        self._name, self._config, self._limits, self._hooks, self._accepts = (
-            name,
-            config,
-            limits,
-            hooks,
-            accepts,
-        )
-        self._estimate = estimate
+        self._name, self._config, self._limits = name, config, limits
+        self._hooks, self._accepts, self._estimate = hooks, accepts, estimate
         self._live: dict[str, list[LiveRun]] = {}
         """The live runs of this process, by run id. Runs that are nested in each other have the same id."""
 
@@ -172,7 +167,27 @@ class Execution:
 
     def scope(self, request: RunRequest[Any]) -> Scope:
         """Return the scope of a run, under the current one. It is not entered yet."""
-        return request.scope(self._kind, self._name, self._config, self._limits, self._hooks)
+        parent, opening, config = current_scope(), request.opening, self._config
+        recorded = None if opening is None else opening.recorded
+        tracer = request.tracer_of(parent)
+        if config.trace is False:
+            tracer = NoOpTracer()
+        elif config.trace is True and tracer is None:
+            tracer = SimpleTracer()
+        return Scope(
+            self._kind,
+            self._name,
+            parent=parent,
+            limits=together(request.own_limits, self._limits),
+            deps=request.deps,
+            tracer=tracer,
+            listener=both(self._hooks.listener(self._name, around=parent), request.listener),
+            key=request.key,
+            provider_limits=config.provider_limits,
+            run_id=request.run_id if opening is None else opening.run_id,
+            seconds_before=0.0 if recorded is None else recorded.seconds,
+            labels=request.labels if opening is None else opening.labels,
+        )
 
     async def open(
         self,
@@ -214,12 +229,11 @@ class Execution:
         except ContractViolation:
             return None  # `opened` raises the error again, and tells listeners
         recorded = None if request.opening is None else request.opening.recorded
+        if recorded is not None and recorded.has_finished:
+            return Decimal(0)  # it returns its result again, and runs nothing
+        quote = await self._estimate(inputs, request.deps)
         own = request.own_limits or NO_LIMITS
-
-        async def estimate(inputs: Any, deps: Any) -> Quote:
-            return (await self._estimate(inputs, deps)).within(*own.budgets)
-
-        return await usd_to_set_aside(self._name, estimate, inputs, request.deps, recorded)
+        return usd_to_set_aside(self._name, quote.within(*own.budgets), recorded)
 
     async def _log(
         self,

@@ -37,11 +37,9 @@ from fastroai.steps import ConversationState
 from fastroai.steps.durability import stored_value, why_unread
 from fastroai.store.backends.adapter import adapt_run_store
 from fastroai.store.backends.run_memory import MemoryRunStore
-from fastroai.store.lease import DEFAULT_TERMS, LeaseTerms
 from fastroai.store.reading.history import RunSummary
-from fastroai.store.record.declarations import OnChanged
-from fastroai.store.record.definitions import kind_of, pause_nodes_in, version_of
-from fastroai.store.record.entries import Routing, RunHeader, located
+from fastroai.store.record.definitions import kind_of, pause_nodes_in, steps_in, version_of
+from fastroai.store.record.entries import RunHeader, located
 from fastroai.store.record.halting import read_to_go_on
 from fastroai.store.record.headers import (
     FoundHeader,
@@ -51,10 +49,9 @@ from fastroai.store.record.headers import (
     log_key,
     read_header,
 )
-from fastroai.store.record.journal import Durability
 from fastroai.store.record.memo import Memo
-from fastroai.store.record.payloads import PayloadCodec, seal
-from fastroai.store.record.runs import DurableRun, begin_record, new_header
+from fastroai.store.record.payloads import seal
+from fastroai.store.record.runs import DurableRun, RecordOptions, begin_record, new_header
 from fastroai.store.record.values import value_to_json
 from fastroai.store.run_store import RunStore, RunStoreLike
 from fastroai.store.signals import last_signal
@@ -81,8 +78,6 @@ class Opening:
     run_id: str
     inputs: Mapping[str, object]
     open: PutOnRecord
-    seconds_before: float = 0.0
-    """Seconds that the run has run in earlier processes."""
     last_signal: int = 0
     """The revision of the last signal to the run before this opening."""
     is_forced: bool = False
@@ -94,7 +89,7 @@ class Opening:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunKeeper:
+class RunKeeper(RecordOptions):
     """Puts runs of a pipeline or graph on record in a store, and reads them back."""
 
     definition: dict[str, JsonValue]
@@ -108,20 +103,10 @@ class RunKeeper:
     type."""
     needed: Callable[[Memo, JsonValue], Iterable[StepFinished]] = needed_by_pipeline
     """Function that returns the outputs that a run of this definition is sure to read when it goes on."""
-    store: RunStore
-    durability: Durability
-    codec: PayloadCodec | None
     kind: str = "pipeline"
     """Name of this kind of object in errors."""
-    terms: LeaseTerms = DEFAULT_TERMS
-    labels: Labels = NO_LABELS
-    """Tags and tenant of the runs that this keeper begins."""
     budgets: list[JsonValue] | None = None
     """The budgets that the caller gives the run, as plain data; `None` if the caller gives none."""
-    on_changed: OnChanged = "ask"
-    """What a run that goes on does with answers on record whose calls are declared differently now."""
-    routing: Routing | None = None
-    """Which workers carry the runs that this keeper begins; `None` for this process."""
 
     async def put_on_record(
         self, run_id: str, inputs: Mapping[str, object], *, first: PutFirst | None = None
@@ -136,12 +121,10 @@ class RunKeeper:
             ValueNotStorable: an input cannot be stored.
         """
         opened = self.opened(run_id, inputs)
-        header, now = await new_header(
-            self.store, opened, tags=self.labels.tags, tenant=self.labels.tenant, routing=self.routing
-        )
+        header, now = await new_header(self, opened)
         if first is not None:
             header = await first(header)
-        await begin_record(self.store, header, located([opened]), self.codec)
+        await begin_record(self, header, located([opened]))
         return FoundHeader(header=header, revision=1, now=now)
 
     def begin(
@@ -231,13 +214,12 @@ class RunKeeper:
         also: AlsoOnRecord | None,
     ) -> Opening:
         run_id = found.header.run_id
-        has_finished = recorded.ended is not None and recorded.ended.status == "finished"
-        if inputs and has_finished and not force:
+        if inputs and recorded.has_finished and not force:
             raise RunStatusConflict(
                 run_id, "finished", "a run that can take other inputs. Fork this one, or start a new run"
             )
         if not force:  # for a finished run, any change is refused: it reaches no further step
-            self.check_definition(recorded, None if has_finished else recorded.entries)
+            self.check_definition(recorded, None if recorded.has_finished else recorded.entries)
         before = self.restored(run_id, recorded.inputs)
         self._read_outputs(recorded, self.needed(recorded, self.definition))
 
@@ -245,13 +227,13 @@ class RunKeeper:
 
         async def open_run(given: Mapping[str, object]) -> DurableRun:
             anew = {name: given[name] for name in inputs or {}}
-            return await self._take_up(recorded, found, anew, added, position=len(recorded.entries))
+            return await self._take_up(recorded, found, anew, added)
 
         # Before the run is open: from then on, signals are for this process.
         signal = await last_signal(self.store, found.header)
         given = {**before, **(inputs or {})}
         labels = _labels(found.header)
-        return Opening(run_id, given, open_run, recorded.seconds, signal, force, labels, recorded)
+        return Opening(run_id, given, open_run, signal, force, labels, recorded)
 
     async def _take_up(
         self,
@@ -259,27 +241,14 @@ class RunKeeper:
         found: FoundHeader,
         inputs: Mapping[str, object],
         also: Sequence[Fact],
-        *,
-        position: int,
     ) -> DurableRun:
-        """Take up a run whose log was read up to a position, with new values for some inputs."""
+        """Take up a run with new values for some inputs."""
         resumed = RunResumed(
             inputs=self.stored(inputs),
             definition=self._stored_definition() if recorded.definition != self.definition else None,
             budgets=self.budgets,
         )
-        return await DurableRun.take_up(
-            self.store,
-            recorded,
-            resumed,
-            position=position,
-            found=found,
-            durability=self.durability,
-            codec=self.codec,
-            also=also,
-            terms=self.terms,
-            on_changed=self.on_changed,
-        )
+        return await DurableRun.take_up(self, recorded, resumed, found=found, also=also)
 
     async def fork(
         self,
@@ -368,17 +337,6 @@ class RunKeeper:
         name = str(self.definition["name"])
         return Part(run_id, name, (name,))
 
-    def _as_json(self, inputs: Mapping[str, object]) -> dict[str, JsonValue]:
-        types = self.input_types
-        return {
-            name: value_to_json(value, types.get(name), f"input {name!r}") for name, value in inputs.items()
-        }
-
-    def _steps(self) -> Mapping[str, JsonValue]:
-        steps = self.definition["steps"]
-        assert isinstance(steps, dict)
-        return steps
-
     def _checked_outputs(self, outputs: Mapping[str, object]) -> dict[str, StepFinished]:
         """Return outputs for a fork as entries of a log, by place, or for a graph by visit, after checks."""
         stored: dict[str, StepFinished] = {}
@@ -407,28 +365,17 @@ class RunKeeper:
         Raises:
             RunCorrupt: an output cannot be read.
         """
-        steps = self._steps()
+        steps = steps_in(self.definition)
         for entry in entries:
             if not entry.part.place and entry.step_id in steps:
                 output_on_record(recorded, entry, self.output_types.get(entry.step_id), self.codec)
 
     async def read(self, run_id: str, *, running_too: bool) -> tuple[Memo, FoundHeader]:
         """Return the record of a run, and its header, which was read before the record."""
-        check_run_id(run_id)
         return await read_to_go_on(self.store, run_id, self.codec, running_too=running_too)
 
     async def _begin(self, entries: list[Fact], replacing: FoundHeader | None = None) -> DurableRun:
-        return await DurableRun.begin(
-            self.store,
-            located(entries),
-            durability=self.durability,
-            codec=self.codec,
-            tags=self.labels.tags,
-            tenant=self.labels.tenant,
-            replacing=replacing,
-            terms=self.terms,
-            routing=self.routing,
-        )
+        return await DurableRun.begin(self, located(entries), replacing=replacing)
 
     def opened(self, run_id: str, inputs: Mapping[str, object], forked_from: str | None = None) -> RunStarted:
         """Return the first fact of a run. Raises `ValueNotStorable`."""
@@ -447,14 +394,16 @@ class RunKeeper:
 
     def stored(self, inputs: Mapping[str, object]) -> dict[str, JsonValue]:
         """Return inputs in the form that a store keeps. Raises `ValueNotStorable`."""
-        stored: dict[str, JsonValue] = {}
+        return {name: seal(value, self.codec) for name, value in self._as_json(inputs).items()}
+
+    def _as_json(self, inputs: Mapping[str, object]) -> dict[str, JsonValue]:
+        """Return inputs as JSON, by their declared types. Raises `ValueNotStorable`."""
+        found: dict[str, JsonValue] = {}
         for name, value in inputs.items():
             if not isinstance(name, str):
                 raise ValueNotStorable(f"input {name!r}", "", type(name).__name__, "its name is not text")
-            stored[name] = seal(
-                value_to_json(value, self.input_types.get(name), f"input {name!r}"), self.codec
-            )
-        return stored
+            found[name] = value_to_json(value, self.input_types.get(name), f"input {name!r}")
+        return found
 
     def restored(self, run_id: str, stored: Mapping[str, JsonValue]) -> dict[str, object]:
         """Return inputs from the form that a store keeps. Raises `RunCorrupt`."""

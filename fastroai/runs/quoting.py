@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Final, Literal, Self, TypeAlias
+from typing import Any, Literal, Self, TypeAlias
 
 from fastroai.errors import ConfigurationError
 from fastroai.records import EXACT, exact_sum
@@ -21,8 +21,6 @@ Reserve: TypeAlias = Literal["quote"]
 
 Estimate: TypeAlias = Callable[[Any, Any], Awaitable[Quote]]
 """Function that returns the quote of a run with these inputs and deps."""
-
-_NOTHING: Final = Decimal(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,17 +41,12 @@ class RunTerms(RequestTerms):
         return None
 
 
-async def usd_to_set_aside(
-    name: str, estimate: Estimate, inputs: Mapping[str, object], deps: Any, recorded: Memo | None
-) -> Decimal:
+def usd_to_set_aside(name: str, quote: Quote, recorded: Memo | None) -> Decimal:
     """Return the US dollars to set aside for a run: its quote, less what it spent before it was resumed.
 
     Raises:
         ConfigurationError: the cost of the run has no bound.
     """
-    if recorded is not None and recorded.ended is not None and recorded.ended.status == "finished":
-        return _NOTHING  # a finished run returns its result again, and runs nothing
-    quote = await estimate(inputs, deps)
     if quote.upper_usd is None:
         why = "; ".join(quote.upper_reasons)
         expected = (
@@ -64,7 +57,7 @@ async def usd_to_set_aside(
     records = () if recorded is None else (charge.record for charge in recorded.requests.charges())
     amounts = (record.committed_usd for record in records)
     spent_usd = exact_sum(usd for usd in amounts if isinstance(usd, Decimal))
-    return max(_NOTHING, EXACT.subtract(quote.upper_usd, spent_usd))
+    return max(Decimal(0), EXACT.subtract(quote.upper_usd, spent_usd))
 
 
 @asynccontextmanager

@@ -19,15 +19,12 @@ from fastroai.runtime.events import (
     both,
 )
 from fastroai.runtime.labels import NO_LABELS, Labels
-from fastroai.runtime.scope import ScopeKind
-from fastroai.steps import PipelineConfig
-from fastroai.steps.hooks import RunHooks
 from fastroai.store.record.declarations import OnChanged, check_on_changed
 from fastroai.store.record.headers import check_run_id
 from fastroai.store.record.log import run_of
 from fastroai.store.run_store import RunStore, RunStoreLike
-from fastroai.tracing import NoOpTracer, SimpleTracer, Tracer
-from fastroai.usage.limits import Limits, together
+from fastroai.tracing import Tracer
+from fastroai.usage.limits import Limits
 
 DepsT = TypeVar("DepsT", default=Any)
 
@@ -87,32 +84,6 @@ class RunRequest(Generic[DepsT]):
         """The limits that the caller gives the run; else those that an earlier caller gave it, on record."""
         recorded = None if self.opening is None else self.opening.recorded
         return limits_on_record(recorded) if self.limits is None and recorded is not None else self.limits
-
-    def scope(
-        self, kind: ScopeKind, name: str, config: PipelineConfig, limits: Limits | None, hooks: RunHooks
-    ) -> Scope:
-        """Return the scope of the run, under the current one. It is not entered yet."""
-        parent, opening = current_scope(), self.opening
-        own = self.own_limits
-        tracer = self.tracer_of(parent)
-        if config.trace is False:
-            tracer = NoOpTracer()
-        elif config.trace is True and tracer is None:
-            tracer = SimpleTracer()
-        return Scope(
-            kind,
-            name,
-            parent=parent,
-            limits=together(own, limits),
-            deps=self.deps,
-            tracer=tracer,
-            listener=both(hooks.listener(name, around=parent), self.listener),
-            key=self.key,
-            provider_limits=config.provider_limits,
-            run_id=self.run_id if opening is None else opening.run_id,
-            seconds_before=0.0 if opening is None else opening.seconds_before,
-            labels=self.labels if opening is None else opening.labels,
-        )
 
     def begun(
         self,

@@ -1,4 +1,4 @@
-"""What the results of all runs have besides their cost: the log, which is read as a trace."""
+"""What the results of all runs have: their cost, and the log, which is read as a trace."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
-from fastroai.records import dump
-from fastroai.runs.usage import RunCost
+from fastroai.records import SumsOfUsage, dump
+from fastroai.runs.usage import RunUsage
 from fastroai.runtime.facts import CallChanged, CallLeftOver, Wait, first_until
 from fastroai.store.reading.trace import RunTrace
 from fastroai.store.record.log import RunLog
@@ -17,16 +17,33 @@ class _Ended(Protocol):
     """The fields that a result has."""
 
     @property
+    def status(self) -> str: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def output(self) -> object: ...
+    @property
+    def usage(self) -> RunUsage: ...
+    @property
     def waits(self) -> tuple[Wait, ...]: ...
     @property
     def log(self) -> RunLog: ...
 
 
 @dataclass(frozen=True)
-class RunResult(RunCost):
-    """The part that the results of pipelines, graphs and workflows share."""
+class RunResult(SumsOfUsage):
+    """The part that the results of pipelines, graphs and workflows share.
+
+    Its cost is that of its `usage`: a result is an account, as a response is.
+    """
 
     __slots__ = ()
+
+    def _repr_mimebundle_(self: _Ended, include: object = None, exclude: object = None) -> dict[str, str]:
+        from fastroai.store.reading.run_pages import result_page
+
+        shown = self.log.trace.for_pages()
+        return result_page(shown, self.status, self.output, self.reason, self.usage.total)
 
     @property
     def waits_until(self: _Ended) -> datetime | None:

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from fastroai.records import AgentCallUsage, RequestRecord, SumsOfUsage, Usage
 from fastroai.runtime import Scope
 from fastroai.steps import StepUsage
-from fastroai.store.reading.trace import RunTrace
 from fastroai.tracing import TraceSpan
 from fastroai.usage import UsageReport
 from fastroai.usage.reports.report_rows import model_of
@@ -28,50 +27,6 @@ class StepTiming:
     def duration_ms(self) -> float:
         """Wall time of the step, retries included."""
         return self.finished_ms - self.started_ms
-
-
-class HasUsage(Protocol):
-    """The result of a run, which has the usage of that run."""
-
-    @property
-    def usage(self) -> RunUsage:
-        """The usage of the run."""
-        ...
-
-
-class IsShown(HasUsage, Protocol):
-    """The result of a run, as notebooks show it."""
-
-    @property
-    def trace(self) -> RunTrace:
-        """The facts of the run."""
-        ...
-
-    @property
-    def status(self) -> str:
-        """How the run ended."""
-        ...
-
-    @property
-    def reason(self) -> str:
-        """Why it ended, for people."""
-        ...
-
-    @property
-    def output(self) -> object:
-        """The output of the run, if it has one."""
-        ...
-
-
-class RunCost(SumsOfUsage):
-    """The cost of a result, which is that of its `usage`: a result is an account, as a response is."""
-
-    __slots__ = ()
-
-    def _repr_mimebundle_(self: IsShown, include: object = None, exclude: object = None) -> dict[str, str]:
-        from fastroai.store.reading.run_pages import result_page
-
-        return result_page(self.trace.for_pages(), self.status, self.output, self.reason, self.usage.total)
 
 
 class RunUsage(SumsOfUsage):

@@ -7,7 +7,10 @@ from typing import Final
 
 from fastroai.errors import ConfigurationError
 
-_EPOCH: Final = datetime.fromtimestamp(0, UTC)
+EPOCH: Final = datetime.fromtimestamp(0, UTC)
+MICROSECOND: Final = timedelta(microseconds=1)
+CLOCKS_DIFFER: Final = timedelta(hours=1)
+"""Most by which the clock of a process may differ from the store's, which says when a process had a run."""
 
 
 def utc_now() -> datetime:
@@ -23,4 +26,4 @@ def check_clock(clock: object) -> None:
 
 def ago(now: datetime, age: timedelta) -> datetime:
     """Return the time that is `age` before `now`; at the earliest 1970, because no run began before."""
-    return now - age if age < now - _EPOCH else _EPOCH
+    return now - age if age < now - EPOCH else EPOCH

@@ -115,12 +115,11 @@ class Listener:
     def __init__(self, name: str, connect: Callable[[], Line], errors: tuple[type[Exception], ...]) -> None:
         """`errors` are the exceptions that a line raises when the server fails."""
         self._name, self._connect, self._errors = name, connect, errors
-        self._waiters = Waiters()
+        self._waiters, self._workers = Waiters(), Workers(1)
         self._start()
         in_forked_process(self._start)
 
     def _start(self) -> None:
-        self._workers = Workers(1)
         self._lock = threading.Lock()
         self._runs = self._closing = False
         self._rests_until = 0.0

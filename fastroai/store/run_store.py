@@ -164,11 +164,16 @@ class DeletesAtRevision(RunStore, Protocol):
         ...
 
 
+def innermost(store: RunStore) -> RunStore:
+    """Return the store that keeps the keys of a store: itself, or the last one within it."""
+    while (within := getattr(store, "store_within", None)) is not None:
+        store = within
+    return store
+
+
 def deletes_at_revision(store: RunStore) -> TypeIs[DeletesAtRevision]:
     """Return whether a store can delete a key at a revision. A store around another can, if that can."""
-    while (inner := getattr(store, "store_within", None)) is not None:
-        store = inner
-    return "revision" in signature(store.delete).parameters
+    return "revision" in signature(innermost(store).delete).parameters
 
 
 @runtime_checkable

@@ -17,7 +17,7 @@ from fastroai.store.backends.adapter import adapt_run_store
 from fastroai.store.backends.run_sqlite import SQLiteRunStore
 from fastroai.store.hints import HintsChanges
 from fastroai.store.row_codec import RowCodec
-from fastroai.store.run_store import RunStore, StoredValues
+from fastroai.store.run_store import RunStore, StoredValues, innermost
 from fastroai.store.shared_values import SharedValues
 
 EVERY: Final = 0.05
@@ -56,7 +56,7 @@ class LimitValues(SharedValues[str, OpenedT]):
         super().__init__(runs)
         self._kind, self._codec, self._opens = kind, codec, opens
         # All that share a file are on one machine, which has a clock that nobody can set.
-        self._is_steady = isinstance(_innermost(runs), SQLiteRunStore)
+        self._is_steady = isinstance(innermost(runs), SQLiteRunStore)
         self._revisions: dict[str, int] = {}
 
     def key_of(self, name: str) -> str:
@@ -85,12 +85,6 @@ class LimitValues(SharedValues[str, OpenedT]):
 
     def _decided(self, name: str, opened: OpenedT, found: StoredValues, *, is_written: bool) -> None:
         self._revisions[name] = found.revision + is_written
-
-
-def _innermost(store: object) -> object:
-    while (inner := getattr(store, "store_within", None)) is not None:
-        store = inner
-    return store
 
 
 _LINES: Final = RowCodec(LineRow, 1)

@@ -30,11 +30,8 @@ async def send_signal(store: RunStore, header: RunHeader, signal: Signal) -> Non
     key = signal_key(header)
     while True:
         found = await store.read(key)
-        try:
-            await store.compare_and_set(key, signal.encode(), revision=found.revision)
-        except RevisionConflict:
-            continue
-        return
+        with suppress(RevisionConflict):
+            return await store.compare_and_set(key, signal.encode(), revision=found.revision)
 
 
 async def last_signal(store: RunStore, header: RunHeader) -> int:

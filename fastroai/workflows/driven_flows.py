@@ -133,7 +133,6 @@ class WorkflowRuns:
             input_types={},
             output_types={},
             store=self.store,
-            durability="sync",
             codec=codec,
             kind="workflow",
         )

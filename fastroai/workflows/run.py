@@ -99,16 +99,7 @@ class WorkflowRun:
             scope=scope,
             log=opened.log,
         )
-        self.runner = Runner(
-            self.machine,
-            work,
-            scope,
-            opened.log,
-            began=opened.began,
-            deps=request.deps,
-            tracer=request.tracer_of(scope.parent),
-            scope_around=work.scope_around,
-        )
+        self.runner = Runner(self.machine, work, opened, request, scope_around=work.scope_around)
         work.connect(self.runner.tell, self.runner.units)
         self.work = work
         self.decisions: Sequence[Decision]

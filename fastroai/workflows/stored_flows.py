@@ -167,9 +167,9 @@ class StoredFlows:
         """Put a new run on record, as a whole or not at all. Raises `RunExists`."""
         flow.end()
         store, questions = self.keeper.store, flow.questions
-        header, _ = await new_header(store, flow.recorded.opened, tags=labels.tags, tenant=labels.tenant)
+        header, _ = await new_header(replace(self.keeper, labels=labels), flow.recorded.opened)
         header = replace(header, questions=questions)
-        await begin_record(store, header, flow.recorded.entries, self.keeper.codec)
+        await begin_record(self.keeper, header, flow.recorded.entries)
         flow.revision = len(flow.recorded.entries)
         if flow.recorded.ended is not None:
             await self.write_header(flow, await read_header(store, header.run_id))

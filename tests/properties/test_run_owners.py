@@ -31,7 +31,7 @@ from fastroai.store import MemoryRunStore, RunHistory
 from fastroai.store.lease import LeaseTerms
 from fastroai.store.record.headers import read_header, read_log
 from fastroai.store.record.memo import Memo
-from fastroai.store.record.runs import DurableRun, seize
+from fastroai.store.record.runs import DurableRun, RecordOptions, seize
 
 PROCESSES: Final = 3
 Rule = TypeVar("Rule", bound=Callable[..., None])
@@ -107,7 +107,7 @@ class Owners(RuleBasedStateMachine):
     def begin(self, pick: int) -> None:
         who = self.one_of(pick, busy=False)
         opened = RunStarted(part=Part("r", "p", ("p",)))
-        beginning = DurableRun.begin(self.store, [opened], durability="sync", codec=None, terms=TERMS)
+        beginning = DurableRun.begin(RecordOptions(store=self.store, codec=None, terms=TERMS), [opened])
         if self.model.exists:
             with pytest.raises(RunExists):
                 self.do(beginning)
@@ -119,16 +119,8 @@ class Owners(RuleBasedStateMachine):
         found = await read_header(self.store, "r")
         found.check_not_running()
         recorded = Memo("r", await read_log(self.store, found.header))
-        return await DurableRun.take_up(
-            self.store,
-            recorded,
-            RunResumed(),
-            position=len(recorded.entries),
-            found=found,
-            durability="sync",
-            codec=None,
-            terms=TERMS,
-        )
+        options = RecordOptions(store=self.store, codec=None, terms=TERMS)
+        return await DurableRun.take_up(options, recorded, RunResumed(), found=found)
 
     @by_one_without
     def take_up(self, pick: int) -> None:

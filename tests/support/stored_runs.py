@@ -1,4 +1,4 @@
-"""What a store holds of a run, for tests that look at it or change it."""
+"""Runs in a store, for tests that begin them by hand, look at what is held of them, or change it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,19 @@ from typing import Any
 from fastroai.errors import RunNotFound
 from fastroai.runtime.facts import (
     AnyFact,
+    Fact,
+    Part,
+    RunResumed,
+    RunStarted,
 )
+from fastroai.runtime.labels import NO_LABELS, Labels
+from fastroai.store.lease import DEFAULT_TERMS, LeaseTerms
 from fastroai.store.record.entries import (
     RunHeader,
 )
 from fastroai.store.record.headers import encode_header, header_key, log_key, read_header, read_log
+from fastroai.store.record.memo import Memo
+from fastroai.store.record.runs import DurableRun, RecordOptions
 
 
 async def header_of(store: Any, run_id: str) -> RunHeader:
@@ -57,3 +65,17 @@ async def replace_log(store: Any, run_id: str, values: Sequence[bytes]) -> None:
     key = log_key(await change_header(store, run_id, log_revision=0))
     await store.delete(key)
     await store.append(key, values, revision=0)
+
+
+async def begin(
+    store: Any, run_id: str = "r", *, labels: Labels = NO_LABELS, terms: LeaseTerms = DEFAULT_TERMS
+) -> DurableRun:
+    options = RecordOptions(store=store, codec=None, labels=labels, terms=terms)
+    return await DurableRun.begin(options, [RunStarted(part=Part(run_id, "p", ("p",)))])
+
+
+async def take_up(store: Any, *also: Fact, run_id: str = "r") -> DurableRun:
+    found = await read_header(store, run_id)
+    recorded = Memo(run_id, await read_log(store, found.header))
+    options = RecordOptions(store=store, codec=None)
+    return await DurableRun.take_up(options, recorded, RunResumed(), found=found, also=also)

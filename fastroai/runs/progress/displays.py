@@ -24,7 +24,29 @@ _LONGEST: Final = 100
 _COLOURS: Final = {"finished": "green", "failed": "red", "cancelled": "yellow", "paused": "yellow"}
 
 
-class LogDisplay:
+class Display:
+    """A place where people see progress. Its methods are called one at a time, from any thread.
+
+    By default, they do nothing.
+    """
+
+    every: float
+    """Seconds between two drawings."""
+
+    def told(self, label: str, event: RunEvent, seconds: float) -> None:
+        """Tell an event of a run, `seconds` after the run began."""
+
+    def draw(self, running: Sequence[Labelled], ended: Sequence[Labelled]) -> None:
+        """Show the runs that go on, and the last ones that have ended, each with its label."""
+
+    def ended(self, label: str, progress: Progress) -> None:
+        """Show for good how a run has ended."""
+
+    def close(self) -> None:
+        """Show nothing more."""
+
+
+class LogDisplay(Display):
     """A line on standard error for each thing that happens to a step, and now and then one for each run."""
 
     every = 10.0
@@ -51,14 +73,11 @@ class LogDisplay:
         self._said.pop(label, None)
         self._write(label, progress)
 
-    def close(self) -> None:
-        """Do nothing: what is written stays."""
-
     def _write(self, label: str, progress: Progress) -> None:
         print(f"{progress.seconds:9.3f} s  {summary_of(label, progress)}", file=sys.stderr, flush=True)
 
 
-class TerminalDisplay:
+class TerminalDisplay(Display):
     """A table on a terminal that moves with the runs. Failures and ended runs stay above it."""
 
     every = 0.125
@@ -150,16 +169,16 @@ def _cut(text: Any) -> Any:
     return text
 
 
-class NotebookDisplay:
-    """A table below a cell of a notebook, which is replaced while the runs go on. It needs no widgets."""
+class NotebookDisplay(Display):
+    """A table below a cell of a notebook, which is replaced while the runs go on. It needs no widgets.
+
+    The table says how many steps have failed, and the error or the trace says why. The last drawing stays.
+    """
 
     every = 0.25
 
     def __init__(self) -> None:
         self._handle: Any = None
-
-    def told(self, label: str, event: RunEvent, seconds: float) -> None:
-        """Do nothing: the table says how many have failed, and the error or the trace says why."""
 
     def draw(self, running: Sequence[Labelled], ended: Sequence[Labelled]) -> None:
         """Show the runs that go on, and the last ones that have ended."""
@@ -171,12 +190,6 @@ class NotebookDisplay:
             self._handle = show(shown, display_id=True)
         else:
             self._handle.update(shown)
-
-    def ended(self, label: str, progress: Progress) -> None:
-        """Do nothing: the next drawing has it."""
-
-    def close(self) -> None:
-        """Do nothing: the last drawing stays."""
 
 
 class _Table:

@@ -8,16 +8,16 @@ import os
 import re
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from threading import Event, Lock, Thread
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from fastroai.errors import ConfigurationError
 from fastroai.forks import in_forked_process
-from fastroai.runs.progress.displays import LogDisplay, NotebookDisplay, TerminalDisplay, is_notebook
+from fastroai.runs.progress.displays import Display, LogDisplay, NotebookDisplay, TerminalDisplay, is_notebook
 from fastroai.runs.progress.progress import OnProgress, Progress, RunProgress
 from fastroai.runtime import RunEvent, Scope, SpendRecorded
 from fastroai.runtime.events import both, harmless, on_this_loop
@@ -29,29 +29,6 @@ ShowProgress: TypeAlias = bool | Literal["auto"]
 
 _MOST_ENDED: Final = 5
 """Runs that have ended and that a display gets, besides those that go on."""
-
-
-class Display(Protocol):
-    """A place where people see progress. Its methods are called one at a time, from any thread."""
-
-    every: float
-    """Seconds between two drawings."""
-
-    def told(self, label: str, event: RunEvent, seconds: float) -> None:
-        """Tell an event of a run, `seconds` after the run began."""
-        ...
-
-    def draw(self, running: Sequence[tuple[str, Progress]], ended: Sequence[tuple[str, Progress]]) -> None:
-        """Show the runs that go on, and the last ones that have ended, each with its label."""
-        ...
-
-    def ended(self, label: str, progress: Progress) -> None:
-        """Show for good how a run has ended."""
-        ...
-
-    def close(self) -> None:
-        """Show nothing more."""
-        ...
 
 
 class _Shared:

@@ -19,6 +19,8 @@ from fastroai.errors import (
     error_chain,
 )
 from fastroai.human.asking import is_halt
+from fastroai.runs.execution import OpenRun
+from fastroai.runs.request import RunRequest
 from fastroai.runs.running.machine import Cancel, Changed, Decision, Machine, Outcome, Told, Unit
 from fastroai.runs.running.units import BegunUnit, BegunUnits, Past
 from fastroai.runs.running.work import Work
@@ -44,10 +46,9 @@ from fastroai.runtime.facts import (
 from fastroai.runtime.retrying.failures import leaves
 from fastroai.runtime.scope import make_current
 from fastroai.steps.durability import failure_of, restore_spending
-from fastroai.store.record.log import Log
 from fastroai.store.record.packed import MOST_UNPACKED
 from fastroai.store.record.runs import DurableRun
-from fastroai.tracing import NoOpTracer, Tracer
+from fastroai.tracing import NoOpTracer
 
 _NO_TRACER: Final = NoOpTracer()
 
@@ -69,20 +70,18 @@ class Runner:
         self,
         machine: Machine,
         work: Work,
-        scope: Scope,
-        log: Log,
+        opened: OpenRun,
+        request: RunRequest[Any],
         *,
-        began: float,
-        deps: object,
-        tracer: Tracer | None,
         scope_around: Callable[[str], Scope] | None = None,
     ) -> None:
-        """Make the runner of a run that began at `began` in this process, a value of `perf_counter`.
+        """Make the runner of a run that has begun.
 
         `scope_around` returns the parent scope of a unit, by its step, if it is not the scope of the run.
         """
-        self._machine, self._work, self._deps, self._tracer = machine, work, deps, tracer
-        self.scope, self._log, self._part, self._scope_around = scope, log, scope.part, scope_around
+        self._machine, self._work, self._scope_around = machine, work, scope_around
+        self.scope, self._log, self._part = opened.scope, opened.log, opened.part
+        self._deps, self._tracer = request.deps, request.tracer_of(self.scope.parent)
         self.units = BegunUnits()
         """The units that were started."""
         self.skipped: dict[str, str] = {}
@@ -98,10 +97,10 @@ class Runner:
         self._loop = asyncio.get_running_loop()
         self._finished: asyncio.Future[None] = self._loop.create_future()
         self._is_over = False
-        self._began = began
-        elapsed = 0.0 if log.run is None else log.run.elapsed
-        self._before = 0.0 if log.run is None else self._seconds_before(log.run, elapsed)
-        self.origin = began - (elapsed - self._before)
+        self._began, run = opened.began, opened.kept
+        elapsed = 0.0 if run is None else run.elapsed
+        self._before = 0.0 if run is None else self._seconds_before(run, elapsed)
+        self.origin = self._began - (elapsed - self._before)
         """Start of the run, perhaps in an earlier process, as a value of `perf_counter`."""
 
     def _seconds_before(self, run: DurableRun, elapsed: float) -> float:

@@ -7,9 +7,8 @@ import json
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
 from time import monotonic
 from typing import Final, Literal, TypeAlias, get_args
 
@@ -163,16 +162,19 @@ class Turn(AsyncExitStack):
                     return True
                 if len(line) >= LONGEST:
                     raise found.in_progress()
-            if line.get(self._id, 0.0) < _seconds(stored.now) + _TICKET / 2:
-                line[self._id] = _seconds(stored.now) + _TICKET
-                try:
-                    await self._store.compare_and_set(
-                        key, json.dumps(line).encode(), revision=stored.revision
-                    )
-                except RevisionConflict:
+            if line.get(self._id, 0.0) < stored.now.timestamp() + _TICKET / 2:
+                line[self._id] = stored.now.timestamp() + _TICKET
+                if not await self._put(key, line, stored.revision):
                     continue
                 self._key = key
             return next(iter(line)) == self._id
+
+    async def _put(self, key: str, line: Mapping[str, float], revision: int) -> bool:
+        """Write the line, unless somebody has changed it. Return whether it is written."""
+        with suppress(RevisionConflict):
+            await self._store.compare_and_set(key, json.dumps(line).encode(), revision=revision)
+            return True
+        return False
 
     async def _leave_in_time(self) -> None:
         if self._key:
@@ -187,11 +189,7 @@ class Turn(AsyncExitStack):
                 line = _living(stored)
                 if line.pop(self._id, None) is None:
                     return
-                try:
-                    await self._store.compare_and_set(
-                        key, json.dumps(line).encode(), revision=stored.revision
-                    )
-                except RevisionConflict:
+                if not await self._put(key, line, stored.revision):
                     continue
                 if not line:
                     await self._store.delete(key)  # a caller that joins just now sees that its place is gone
@@ -203,8 +201,4 @@ class Turn(AsyncExitStack):
 def _living(stored: StoredValues) -> dict[str, float]:
     """Return the waiting callers in order, each with the time until which it counts as waiting."""
     line: dict[str, float] = json.loads(stored.values[-1]) if stored.values else {}
-    return {one: until for one, until in line.items() if until > _seconds(stored.now)}
-
-
-def _seconds(at: datetime) -> float:
-    return at.timestamp()
+    return {one: until for one, until in line.items() if until > stored.now.timestamp()}

@@ -90,8 +90,7 @@ class TakesUpRuns(ABC, Generic[DepsT, ResultT]):
         Returns:
             The result of each run by run id, or the exception that `resume` or `deps_for` raised.
         """
-        how = TakeUp(deps_for=deps_for, **options)
-        return await self._waking("interrupted", how).once(how.max_concurrency)
+        return await self._waking("interrupted", TakeUp(deps_for=deps_for, **options)).once()
 
     @overload
     async def recover_every(
@@ -170,8 +169,7 @@ class TakesUpRuns(ABC, Generic[DepsT, ResultT]):
         Returns:
             The result of each run by run id, or the exception that `resume` or `deps_for` raised.
         """
-        how = TakeUp(deps_for=deps_for, **options)
-        return await self._waking("due", how).once(how.max_concurrency)
+        return await self._waking("due", TakeUp(deps_for=deps_for, **options)).once()
 
     @overload
     async def wake_every(

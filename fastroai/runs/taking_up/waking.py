@@ -15,9 +15,8 @@ from fastroai.errors import FlowStopped, RecordedError, RunInProgress, RunNotFou
 from fastroai.runs.openings import RunKeeper
 from fastroai.runs.request import RunRequest
 from fastroai.runs.signatures import DepsFor, OnError
-from fastroai.runtime import Listener
 from fastroai.runtime.concurrency.tasks import end_task, end_tasks
-from fastroai.runtime.events import OnEvent
+from fastroai.runtime.events import OnEvent, listener_of
 from fastroai.runtime.options import check_count
 from fastroai.store.reading.history import RunSummary
 from fastroai.store.record.declarations import OnChanged, check_on_changed
@@ -65,24 +64,23 @@ class Waking(Generic[DepsT, ResultT]):
     is_wanted: Callable[[FoundHeader], bool]
     """Function that says, by the header, whether a run that was found must still be taken up."""
     execute: Callable[[RunRequest[DepsT]], Awaitable[ResultT]]
-    deps_for: DepsFor[DepsT] | None
-    tracer: Tracer | None
-    context: MutableMapping[str, Any] | None
-    listener: Listener | None
+    how: TakeUp[DepsT]
 
     async def opened(self, run: RunSummary) -> RunRequest[DepsT] | None:
         """Return the request that goes on with a run; `None` if the run is taken, or not wanted any more."""
         opening = await self.keeper.take_up_if(run.run_id, self.is_wanted)
         if opening is None:
             return None
-        deps = None if self.deps_for is None else self.deps_for(run)
+        how = self.how
+        deps = None if how.deps_for is None else how.deps_for(run)
         given: DepsT | None = await deps if inspect.isawaitable(deps) else deps
-        request = RunRequest(None, given, self.tracer, self.context, self.listener)
+        request = RunRequest(None, given, how.tracer, how.context, listener_of(how.on_event))
         return replace(request.opened_by(opening), is_handed_over=True)
 
-    async def once(self, max_concurrency: int) -> Mapping[str, ResultT | Exception]:
+    async def once(self) -> Mapping[str, ResultT | Exception]:
         """Take up the runs that are found now. Return their results or exceptions when all have ended."""
-        outcomes, places = dict[str, ResultT | Exception](), asyncio.Semaphore(max_concurrency)
+        outcomes = dict[str, ResultT | Exception]()
+        places = asyncio.Semaphore(self.how.max_concurrency)
         found = await self.find()  # not in the group, so that an error of the store is raised as it is
         async with asyncio.TaskGroup() as group:
             for run in found:
@@ -203,9 +201,8 @@ class Lookout:
         except (asyncio.CancelledError, KeyboardInterrupt):
             raise
         except BaseException as error:  # also SystemExit: a step must not end the other runs of a service
-            if not is_taken(run, error) and not isinstance(
-                error, FlowStopped
-            ):  # it waits again, or was stopped
+            # It waits again, or was stopped.
+            if not is_taken(run, error) and not isinstance(error, FlowStopped):
                 await self._report(key, run, error)
 
     async def _report(self, key: _Run, run: RunSummary, error: BaseException) -> None:

@@ -10,7 +10,6 @@ from inspect import isawaitable, iscoroutinefunction
 from typing import Any, Final, cast
 
 from fastroai.errors import ConfigurationError
-from fastroai.forks import in_forked_process
 from fastroai.store.backends.workers import Workers
 from fastroai.store.opening import shared_run_store
 from fastroai.store.run_store import RunStore, StoredKey, StoredValues, largest_value
@@ -52,10 +51,6 @@ class _InOneThread:
     def __init__(self, store: Any) -> None:
         self._store = self.store_within = store
         self.largest_value = largest_value(store)
-        self._start()
-        in_forked_process(self._start)
-
-    def _start(self) -> None:
         self._workers = Workers(1)
 
     def __repr__(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final
 from urllib.parse import unquote, unquote_plus
 
@@ -109,11 +109,8 @@ def _options_in(given: str) -> list[tuple[str, str]] | None:
 
 def _as_quoted(secrets: Iterable[str]) -> set[str]:
     """Return secrets in the forms in which a driver may quote them."""
-    return {form for secret in secrets for form in _forms(secret)}
-
-
-def _forms(secret: str) -> Iterator[str]:
-    bare = re.sub(r"\\(.)", r"\1", secret[1:-1] if secret[:1] == "'" == secret[-1:] else secret)
-    for form in (secret, bare, unquote(secret), unquote_plus(secret)):
-        yield form
-        yield repr(form)[1:-1]
+    forms = set[str]()
+    for secret in secrets:
+        bare = re.sub(r"\\(.)", r"\1", secret[1:-1] if secret[:1] == "'" == secret[-1:] else secret)
+        forms |= {secret, bare, unquote(secret), unquote_plus(secret)}
+    return forms | {repr(form)[1:-1] for form in forms}

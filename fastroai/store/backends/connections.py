@@ -88,7 +88,7 @@ class Connections(Generic[ConnectionT]):
     """
 
     def __init__(self, driver: Driver[ConnectionT], limit: int) -> None:
-        self.driver, self._limit = driver, limit
+        self.driver, self._workers = driver, Workers(limit)
         self._start()
         if driver.closes_before_fork:
             _gate.before_fork(self.close_idle)
@@ -96,7 +96,6 @@ class Connections(Generic[ConnectionT]):
 
     def _start(self) -> None:
         self._idle: list[ConnectionT] = []
-        self._workers = Workers(self._limit)
         self._closer = weakref.finalize(self, _close_all, self.driver, self._idle)
 
     async def run(self, operation: Callable[[ConnectionT], ResultT]) -> ResultT:
@@ -160,7 +159,7 @@ class Connections(Generic[ConnectionT]):
         _close_all(self.driver, self._idle)
 
     def _forget(self) -> None:
-        """Start anew, in a process that was forked: the connections and threads are its parent's."""
+        """Start anew, in a process that was forked: the connections are its parent's."""
         self._closer.detach()
         _inherited.append(self._idle)
         self._start()
@@ -182,17 +181,13 @@ class _Job(Generic[ConnectionT, ResultT]):
 
     def __call__(self) -> ResultT:
         with _gate_of(self._driver):
-            return self._on_a_connection()
-
-    def _on_a_connection(self) -> ResultT:
-        idle = _last(self._idle)
-        if idle is not None:
-            try:
-                return self._perform(idle)
-            except self._driver.errors as error:
-                if self._given_up or not self._driver.is_lost(error):
-                    raise
-        return self._perform(self._driver.connect())
+            if (idle := _last(self._idle)) is not None:
+                try:
+                    return self._perform(idle)
+                except self._driver.errors as error:
+                    if self._given_up or not self._driver.is_lost(error):
+                        raise
+            return self._perform(self._driver.connect())
 
     def _perform(self, connection: ConnectionT) -> ResultT:
         try:

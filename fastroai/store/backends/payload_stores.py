@@ -13,7 +13,6 @@ from shutil import rmtree
 from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 
 from fastroai.errors import ConfigurationError, MissingExtraError, RunStoreUnavailable
-from fastroai.forks import in_forked_process
 from fastroai.store.backends.address import Address
 from fastroai.store.backends.kept_at import KeptAt
 from fastroai.store.backends.workers import Workers
@@ -82,10 +81,6 @@ class _InThreads(KeptAt):
     """Calls blocking operations in threads, because network file systems and object stores are slow."""
 
     def __init__(self) -> None:
-        self._start()
-        in_forked_process(self._start)
-
-    def _start(self) -> None:
         self._workers = Workers(_AT_ONCE)
 
     async def _call(self, call: Callable[[], T]) -> T:

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import compress
 from typing import Any, Final, cast
 
@@ -29,7 +29,7 @@ from fastroai.store.reading.run_index import (
 )
 from fastroai.store.reading.run_queries import Place, RunQuery
 from fastroai.store.record.checksums import REFERENCE
-from fastroai.store.record.headers import keys_with, run_of
+from fastroai.store.record.headers import BEGINS_WITHIN, keys_with, run_of
 from fastroai.store.run_store import (
     DeletesAtRevision,
     LeavesOrphans,
@@ -41,8 +41,6 @@ from fastroai.store.run_store import (
 
 LARGE: Final = 256 * 2**10
 """Bytes above which a value is kept elsewhere."""
-_BEGINS_WITHIN: Final = timedelta(hours=1)
-"""Age up to which a payload without a reference is kept, because the value that refers to it may come yet."""
 
 
 class OffloadingRunStore(ReadsRuns, KeptAt):
@@ -309,7 +307,7 @@ class OffloadingRunStore(ReadsRuns, KeptAt):
         Raises:
             RunStoreUnavailable: one of the stores cannot be reached, read or written.
         """
-        before = datetime.now(UTC) - _BEGINS_WITHIN
+        before = datetime.now(UTC) - BEGINS_WITHIN
         old = {group for group, changed in (await self._payloads.groups()).items() if changed < before}
         if old:
             async for found in keys_with(self.store, ""):

@@ -20,7 +20,6 @@ from fastroai.store.backends.run_arguments import (
     key_bytes,
 )
 from fastroai.store.backends.sql_index import (
-    BEGINS_WITHIN,
     HEADER_COLUMNS,
     HEADERS,
     SPENT_COLUMNS,
@@ -40,6 +39,7 @@ from fastroai.store.hints import Listener
 from fastroai.store.reading.reads_runs import ReadsRuns
 from fastroai.store.reading.run_index import Begun, Dimension, Doomed, FoundRun, FoundRuns, SpendingFound
 from fastroai.store.reading.run_queries import Place, RunQuery
+from fastroai.store.record.headers import BEGINS_WITHIN
 from fastroai.store.run_store import LARGEST_VALUE, LAST_POSITION, StoredKey, StoredValues
 
 if TYPE_CHECKING:

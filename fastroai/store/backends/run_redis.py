@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from fastroai.errors import RevisionConflict
@@ -19,6 +19,7 @@ from fastroai.store.backends.run_arguments import (
     check_values,
     key_bytes,
 )
+from fastroai.store.clock import EPOCH
 from fastroai.store.hints import Listener
 from fastroai.store.reading.reads_runs import ReadsRuns
 from fastroai.store.run_store import LARGEST_VALUE, StoredKey, StoredValues
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from redis.client import PubSub
 
 _CONNECTIONS: Final = 4
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 _Operation = Literal["append", "compare_and_set", "read", "list", "delete"]
 
@@ -123,7 +123,7 @@ class RedisRunStore(ReadsRuns, KeptAt):
         check_position("after", after)
         last = -1 if limit is None else after + limit
         revision, seconds, microseconds, values = await self._perform("read", name, name, after, last)
-        now = _EPOCH + timedelta(seconds=int(seconds), microseconds=int(microseconds))
+        now = EPOCH + timedelta(seconds=int(seconds), microseconds=int(microseconds))
         return StoredValues(values=tuple(values), revision=revision, now=now)
 
     async def compare_and_set(self, key: str, value: bytes, *, revision: int) -> None:

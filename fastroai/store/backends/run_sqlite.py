@@ -21,7 +21,6 @@ from fastroai.store.backends.run_arguments import (
     key_bytes,
 )
 from fastroai.store.backends.sql_index import (
-    BEGINS_WITHIN,
     HEADER_COLUMNS,
     HEADERS,
     SPENT_COLUMNS,
@@ -43,6 +42,7 @@ from fastroai.store.clock import check_clock, utc_now
 from fastroai.store.reading.reads_runs import ReadsRuns
 from fastroai.store.reading.run_index import Begun, Dimension, Doomed, FoundRun, FoundRuns, SpendingFound
 from fastroai.store.reading.run_queries import Place, RunQuery
+from fastroai.store.record.headers import BEGINS_WITHIN
 from fastroai.store.run_store import LARGEST_VALUE, LAST_POSITION, StoredKey, StoredValues
 
 T = TypeVar("T")

@@ -10,11 +10,12 @@ import json
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
 from fastroai.records import EXACT, Usage
+from fastroai.store.clock import CLOCKS_DIFFER, MICROSECOND
 from fastroai.store.reading.run_index import Dimension, SpendingSum
 from fastroai.store.reading.run_queries import (
     NOT_KNOWN,
@@ -33,11 +34,6 @@ HEADERS: Final = header_key("")
 STALE_AT_ONCE: Final = 500
 """Most headers that are read into the index in one transaction."""
 
-BEGINS_WITHIN: Final = timedelta(hours=1)
-"""Age up to which a log without a header is kept, because it may be of a run that just begins."""
-
-_CLOCKS_DIFFER: Final = 3_600_000_000
-"""Most microseconds by which the clock of a process may differ from the store's."""
 _COUNTS: Final = tuple(
     one.name for one in fields(Usage) if one.type == "int" and one.name != "agent_call_count"
 )
@@ -291,13 +287,13 @@ def unread(
     silent.where(f"NOT ({_says(by)})")
     partly = Statement(f"SELECT run_id FROM {dialect.headers}")
     partly.where(_says(by))
-    outside = list[str]()
-    for at, slack, condition, overlaps, ends_outside in (
-        (since, -_CLOCKS_DIFFER, "updated >= ?", "spent_until >= ?", "spent_since < ?"),
-        (until, _CLOCKS_DIFFER, "started < ?", "spent_since < ?", "spent_until >= ?"),
+    outside, slack = list[str](), CLOCKS_DIFFER // MICROSECOND
+    for at, difference, condition, overlaps, ends_outside in (
+        (since, -slack, "updated >= ?", "spent_until >= ?", "spent_since < ?"),
+        (until, slack, "started < ?", "spent_since < ?", "spent_until >= ?"),
     ):
         if at is not None:
-            silent.where(f"({condition} OR readable = 0)", microseconds(at) + slack)
+            silent.where(f"({condition} OR readable = 0)", microseconds(at) + difference)
             partly.where(overlaps, microseconds(at))
             outside.append(ends_outside)
     if not outside:

@@ -9,11 +9,13 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
+from fastroai.forks import in_forked_process
+
 ResultT = TypeVar("ResultT")
 
 
 class Workers:
-    """At most `limit` daemon threads, started when needed.
+    """At most `limit` daemon threads, started when needed; a forked process has none of its parent's.
 
     An executor would not do: it takes no more work once the interpreter has begun to exit, and by then the
     last spending is still being settled.
@@ -21,6 +23,10 @@ class Workers:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
+        self._start()
+        in_forked_process(self._start)
+
+    def _start(self) -> None:
         self._lock = threading.Lock()
         self._idle = threading.Semaphore(0)
         self._jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()

@@ -16,7 +16,7 @@ from fastroai.store.record.definitions import version_of, word_for
 from fastroai.store.record.payloads import is_sealed_definition, masked
 
 LEAST_WAIT: Final = 0.1
-"""Seconds. A shorter wait of requests is not mentioned."""
+"""Seconds. A shorter wait of requests for budgets and limits is not mentioned."""
 
 
 def explain(

@@ -22,7 +22,7 @@ from fastroai.records import Usage
 from fastroai.runtime.facts import RunStatus
 from fastroai.runtime.options import check_count
 from fastroai.store.backends.adapter import adapt_run_store
-from fastroai.store.clock import ago
+from fastroai.store.clock import MICROSECOND, ago
 from fastroai.store.open_questions import Question, asked_at
 from fastroai.store.reading.child_runs import child_runs
 from fastroai.store.reading.index import PREFIX as INDEX
@@ -44,6 +44,7 @@ from fastroai.store.reading.run_queries import PAGE, Cursor, Page, Place, RunQue
 from fastroai.store.record.checksums import without_checksum
 from fastroai.store.record.entries import RowCounts, RunHeader, RunState
 from fastroai.store.record.headers import (
+    BEGINS_WITHIN,
     UNREADABLE,
     FoundHeader,
     check_run_id,
@@ -68,12 +69,9 @@ if TYPE_CHECKING:
 
 EVERY_RUN: Final = RunQuery()
 _NEVER: Final = datetime.max.replace(tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
 _DELETED_AT_ONCE: Final = 200
 _TRIES: Final = 10
 """Times that a delete starts over because the run has changed meanwhile."""
-_BEGINS_WITHIN: Final = timedelta(hours=1)
-"""Age after which keys without a header are leftovers. Younger keys may be of a run that just begins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -332,7 +330,6 @@ class RunHistory:
             RunFromOlderVersion: an earlier version of FastroAI has written it.
             RunStoreUnavailable: the store could not be read.
         """
-        check_run_id(run_id)
         return self._summary(await read_header(self._store, run_id))
 
     async def header(self, run_id: str) -> RunHeader:
@@ -349,7 +346,6 @@ class RunHistory:
             RunFromOlderVersion: an earlier version of FastroAI has written it.
             RunStoreUnavailable: the store could not be read.
         """
-        check_run_id(run_id)
         return (await read_header(self._store, run_id)).header
 
     async def trace(self, run_id: str) -> RunTrace:
@@ -380,7 +376,6 @@ class RunHistory:
             RunFromOlderVersion: an earlier version of FastroAI has written it.
             RunStoreUnavailable: the store could not be read.
         """
-        check_run_id(run_id)
         found = await read_header(self._store, run_id)
         trace = await read_trace(self._store, found.header, self._codec)
         # The log was read later, so it decides. Only the header says whether a process has the run.
@@ -485,7 +480,6 @@ class RunHistory:
         """
         from fastroai.store.record.halting import signal_elsewhere
 
-        check_run_id(run_id)
         await signal_elsewhere(self._store, run_id, "pause")
 
     async def cancel(self, run_id: str) -> None:
@@ -504,7 +498,6 @@ class RunHistory:
         """
         from fastroai.store.record.halting import cancel_halted, cancel_waiting_rows, signal_elsewhere
 
-        check_run_id(run_id)
         if not await signal_elsewhere(self._store, run_id, "cancel"):
             await cancel_halted(self._store, run_id, self._codec)
             await cancel_waiting_rows(self._store, run_id, self._codec)
@@ -530,7 +523,6 @@ class RunHistory:
             RunFromNewerVersion: a later version of FastroAI has written it, and `force` is not set.
             RunFromOlderVersion: an earlier version of FastroAI has written it, and `force` is not set.
         """
-        check_run_id(run_id)
         epoch = ""
         for _ in range(_TRIES):
             try:
@@ -581,8 +573,8 @@ class RunHistory:
             check_state(one)
         if not isinstance(older_than, timedelta) or older_than < timedelta(0):
             raise ConfigurationError("older_than", older_than, "an age, 0 or more: timedelta(days=30)")
-        now = await self._now()
-        before = ago(now, older_than) + _MICROSECOND
+        now = await store_time(self._store)
+        before = ago(now, older_than) + MICROSECOND
         old = RunQuery(started_until=before, updated_until=before)
         deleted, doomed, seen = list[str](), list[FoundHeader](), set[str]()
         async for found, read_at in every_run(self._store, old):
@@ -621,7 +613,7 @@ class RunHistory:
             with suppress(*UNREADABLE):
                 header = decode_header(found.key.removeprefix(header_key("")), found.value)
                 await add_to_index(self._store, header)
-        before = await self._now() - _BEGINS_WITHIN
+        before = await store_time(self._store) - BEGINS_WITHIN
         async for found in keys_with(self._store, INDEX):
             entry = run_in_index(found.key)
             with suppress(*UNREADABLE):
@@ -658,9 +650,6 @@ class RunHistory:
         except RunNotFound:
             return None
         return held if held.header.epoch == entry.epoch else None
-
-    async def _now(self) -> datetime:
-        return await store_time(self._store)
 
     def _summary(self, found: FoundHeader) -> RunSummary:
         summary = RunSummary.of(found)
@@ -741,11 +730,11 @@ class RunHistory:
             with suppress(*UNREADABLE, ValueError):
                 of_run = Indexed(rows.key, *run_of(rows.key), started_at=now)
                 written = from_json(without_checksum(rows.value))["at"]
-                if written < (now - _BEGINS_WITHIN).timestamp() and await self._held(of_run) is None:
+                if written < (now - BEGINS_WITHIN).timestamp() and await self._held(of_run) is None:
                     await self._store.delete(rows.key)
         if indexes_runs(self._store) is None:
             async for entry in indexed(self._store, RunQuery(started_until=old.started_until)):
-                if entry.run_id not in seen and entry.started_at < now - _BEGINS_WITHIN:
+                if entry.run_id not in seen and entry.started_at < now - BEGINS_WITHIN:
                     with suppress(*UNREADABLE):
                         if await self._held(entry) is None:
                             await self._forget_remains(entry)

@@ -19,10 +19,11 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime
 from typing import Final
 
 from fastroai.errors import RevisionConflict
+from fastroai.store.clock import EPOCH, MICROSECOND
 from fastroai.store.reading.run_index import FoundRun, FoundRuns, indexes_runs
 from fastroai.store.reading.run_queries import Place, RunQuery, microseconds
 from fastroai.store.record.entries import RunHeader
@@ -34,8 +35,6 @@ _DAY: Final = f"{PREFIX}day:"
 """Key prefix of the index by day. Days are not hashed, because they are looked up in order."""
 _DUE: Final = "due"
 """Name of the index by due time. Its entries are in order of time, separately for each pipeline."""
-_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
 _LAST: Final = 10**18 - 1
 """More microseconds than any `datetime` has."""
 _PAGE: Final = 100
@@ -75,7 +74,7 @@ def run_in_index(key: str) -> Indexed:
     """Return the run that an index entry names."""
     _, _, _, when, place = key.split(":", 4)
     run_id, _, epoch = place.rpartition(":")
-    started_at = _BEGINNING + timedelta(microseconds=_LAST - int(when))
+    started_at = EPOCH + (_LAST - int(when)) * MICROSECOND
     return Indexed(key, run_id, epoch, started_at)
 
 
@@ -162,7 +161,7 @@ async def due_runs(store: RunStore, pipeline: str) -> tuple[Sequence[FoundRun], 
     """Return the runs of a pipeline or graph that are due by now, and the time by the store's clock."""
     now = await store_time(store)
     if indexes_runs(store) is not None:
-        due = RunQuery(status="paused", pipeline=pipeline, due_until=now + _MICROSECOND)
+        due = RunQuery(status="paused", pipeline=pipeline, due_until=now + MICROSECOND)
         return [one async for one, _ in every_run(store, due)], now
     runs = list[FoundRun]()
     async for found in keys_with(store, _due_prefix(pipeline)):
@@ -222,7 +221,7 @@ async def store_time(store: RunStore) -> datetime:
 async def indexed(store: RunStore, query: RunQuery, *, after: Place | None = None) -> AsyncIterator[Indexed]:
     """Yield runs that may match, newest first, after a place in this order."""
     cursors = [_Cursor(store, prefix) for prefix in _prefixes(query)]
-    place = "" if query.started_until is None else _newest_first(query.started_until - _MICROSECOND)
+    place = "" if query.started_until is None else _newest_first(query.started_until - MICROSECOND)
     if after is not None:
         place = max(place, f"{_LAST - after.order:018}:{after.run_id}:g")  # an epoch has no letter after f
     while True:

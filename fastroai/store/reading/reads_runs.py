@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fastroai.errors import ConfigurationError, RunCorrupt
 from fastroai.store.record.entries import RunHeader
-from fastroai.store.record.headers import check_run_id, read_header, read_log
+from fastroai.store.record.headers import read_header, read_log
 from fastroai.store.record.payloads import PayloadCodec
 from fastroai.store.run_store import RunStore
 
@@ -36,5 +36,4 @@ class ReadsRuns:
 
     async def trace(self: RunStore, run_id: str) -> RunTrace:
         """Return what happened in a run, as far as it is on record. Raises as `RunHistory.trace`."""
-        check_run_id(run_id)
         return await read_trace(self, (await read_header(self, run_id)).header, None)

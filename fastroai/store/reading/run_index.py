@@ -11,7 +11,7 @@ from typing_extensions import TypeIs
 
 from fastroai.records import Usage
 from fastroai.store.reading.run_queries import Place, RunQuery
-from fastroai.store.run_store import RunStore
+from fastroai.store.run_store import RunStore, innermost
 
 Dimension: TypeAlias = Literal["day", "pipeline", "step", "model", "tenant", "tag"]
 """Field by which spending can be broken down."""
@@ -133,9 +133,7 @@ def indexes_runs(store: RunStore) -> IndexesRuns | None:
 
     A store around another (`store_within`) finds runs only if that one does.
     """
-    inner: RunStore = store
-    while (within := getattr(inner, "store_within", None)) is not None:
-        inner = within
+    inner = innermost(store)
     if not _has_index(inner):
         return None
     return store if _has_index(store) else inner

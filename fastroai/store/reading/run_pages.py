@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -58,15 +58,15 @@ def trace_page(run: ShownRun) -> dict[str, str]:
 
 def result_page(run: ShownRun, status: str, output: object, reason: str, usage: Usage) -> dict[str, str]:
     """Return the result of a run as a notebook displays it: the output first."""
-    shown = _Page(run)
+    shown = _Page(replace(run, status=status, usage=usage))
     has_stopped = reason and status not in ("finished", "complete")
     why = f'<p class="faint">{escaped(redacted(reason))}</p>' if has_stopped else ""
-    said, text = "", shown.text(status, usage)
+    said, text = "", shown.text()
     if output is not None:
         said = _value(redacted_json(to_jsonable_python(output, serialize_unknown=True)))
         text += f"\n{redacted(str(output))}"
     body = (
-        f"{shown.heading(status, usage)}{why}{said}{shown.timeline()}"
+        f"{shown.heading()}{why}{said}{shown.timeline()}"
         f"<details><summary><span>Drawing</span></summary>{picture(run.drawing)}</details>"
     )
     return page(body, text)
@@ -97,19 +97,19 @@ class _Page:
             return {}
         return {one.place: one for one in self.run.entries if isinstance(one, CallEnded)}
 
-    def _facts(self, status: str = "", usage: Usage | None = None) -> tuple[str, ...]:
-        """Return the run in words: its status, how long it took, and what it has cost."""
-        spent = usage or self.run.usage
-        took = duration(self._scale.took.total_seconds())
-        return status or self.run.status, took, format_cost(spent), _requests(spent)
+    @property
+    def _facts(self) -> tuple[str, ...]:
+        """The run in words: its status, how long it took, and what it has cost."""
+        run, took = self.run, duration(self._scale.took.total_seconds())
+        return run.status, took, format_cost(run.usage), _requests(run.usage)
 
     @property
     def _failure(self) -> str | None:
         return None if self.run.failure is None else str(self.run.failure)
 
-    def heading(self, status: str = "", usage: Usage | None = None) -> str:
+    def heading(self) -> str:
         """Return the title as HTML."""
-        status, *others = self._facts(status, usage)
+        status, *others = self._facts
         kind = word_for(self.run.definition)
         return (
             f'<h3 class="{escaped(status)}">{escaped(kind)} {escaped(self.run.pipeline, 100)}: '
@@ -118,10 +118,10 @@ class _Page:
             + ("" if self._failure is None else f"<p>{escaped(self._failure)}</p>")
         )
 
-    def text(self, status: str = "", usage: Usage | None = None) -> str:
+    def text(self) -> str:
         """Return the run as lines of text, for programs without HTML."""
         name = f"{word_for(self.run.definition)} {self.run.pipeline}"
-        lines = [plain_line(f"{name}: {', '.join(self._facts(status, usage))}")]
+        lines = [plain_line(f"{name}: {', '.join(self._facts)}")]
         if self._failure is not None:
             lines.append(plain_line(self._failure))
         for row in self.run.timeline[:MOST_ROWS]:

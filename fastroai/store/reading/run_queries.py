@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
 from fastroai.errors import ConfigurationError
 from fastroai.runtime.facts import RunStatus
 from fastroai.runtime.options import check_count
+from fastroai.store.clock import EPOCH, MICROSECOND
 from fastroai.store.record.entries import RunHeader, RunState
 from fastroai.store.record.headers import check_run_id
 
@@ -28,8 +29,6 @@ NOT_KNOWN: Final = -1
 """Place in any order of a run whose header cannot be read: it comes after all others, or before them if the
 order is ascending."""
 _ORDERS: Final = get_args(RunOrder)
-_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
 _NANODOLLARS: Final = Decimal(10**9)
 
 
@@ -110,7 +109,7 @@ class RunQuery:
     @property
     def words(self) -> Sequence[str]:
         """The words of `search`, split at spaces and without the difference between upper and lower case."""
-        return searchable(self.search).split()
+        return self.search.casefold().split()
 
     def matches(self, header: RunHeader) -> bool:
         """Return whether the header of a run fits every field of this query that is set.
@@ -208,7 +207,7 @@ class Cursor:
 
 def microseconds(at: datetime) -> int:
     """Return a time as microseconds since 1970; 0 for earlier times."""
-    return max((at - _BEGINNING) // _MICROSECOND, 0)
+    return max((at - EPOCH) // MICROSECOND, 0)
 
 
 def order_values(header: RunHeader) -> dict[RunOrder, int]:
@@ -220,12 +219,7 @@ def order_values(header: RunHeader) -> dict[RunOrder, int]:
 
 def search_text(header: RunHeader) -> str:
     """Return the text in which words are searched for."""
-    return searchable("\n".join((header.run_id, header.pipeline, *header.tags)))
-
-
-def searchable(text: str) -> str:
-    """Return a text without the difference between upper and lower case."""
-    return text.casefold()
+    return "\n".join((header.run_id, header.pipeline, *header.tags)).casefold()
 
 
 def check_state(status: object) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from graphlib import CycleError, TopologicalSorter
 from typing import Literal
@@ -98,31 +98,27 @@ class _Summaries:
     def _summary(self, place: str, step_id: str, needs: tuple[str, ...], depth: int) -> StepSummary:
         attempts, skip = self._attempts.get(place, []), self._skips.get(place)
         spent = Usage.of([sent for attempt in attempts for sent in attempt.records])
-        if not attempts:
-            return StepSummary(
-                place=place,
-                step=step_id,
-                depth=depth,
-                needs=needs,
-                status="not started" if skip is None else "skipped",
-                attempts=0,
-                cause=None if skip is None else skip.cause,
-                usage=spent,
-            )
-        last = attempts[-1]
-        return StepSummary(
+        summary = StepSummary(
             place=place,
             step=step_id,
             depth=depth,
             needs=needs,
-            status=last.status,
+            status="not started" if skip is None else "skipped",
             attempts=len(attempts),
+            cause=None if skip is None else skip.cause,
+            usage=spent,
+        )
+        if not attempts:
+            return summary
+        last = attempts[-1]
+        return replace(
+            summary,
+            status=last.status,
             started_at=attempts[0].started_at,
             ended_at=last.ended_at,
             output=last.output,
             failure=last.failure,
             cause=next((attempt.cause for attempt in reversed(attempts) if attempt.cause), None),
-            usage=spent,
         )
 
 

@@ -8,12 +8,11 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from fastroai.runtime import facts
+from fastroai.store.reading.explanation import LEAST_WAIT
 from fastroai.store.reading.timeline_rows import TimelineWait
 from fastroai.store.record.attempts import StepAttempt
 from fastroai.store.record.payloads import masked
 
-LEAST_WAIT: Final = 0.1
-"""Seconds. A shorter wait of a request for budgets and limits is left out."""
 TOLD_AFTER: Final = timedelta(seconds=1)
 """Time after which a run tells that a request waits."""
 

@@ -121,9 +121,7 @@ class Attempts:
     """Reads the attempts of a run from its whole log, in time linear in entries and dependencies."""
 
     def __init__(self, entries: Iterable[facts.Fact]) -> None:
-        self.spent: list[ChargeOnRecord] = []
-        """All spending of the run, in order."""
-        self.waiting: dict[str, tuple[int, datetime]] = {}
+        self._waiting: dict[str, tuple[int, datetime]] = {}
         """Steps that wait for their next attempt, with the number of that attempt and its time."""
         self._drafts: list[_Draft] = []
         self._open: dict[str, _Draft] = {}
@@ -168,7 +166,7 @@ class Attempts:
                 self._read_answer(entry)
             case facts.Begins() | facts.Ends() if entry.spending is not None:
                 with suppress(KeyError):  # the end of what never began
-                    spent = self._charges.read(entry, entry.spending, len(self.spent))
+                    spent = self._charges.read(entry, entry.spending, 0)  # no attempt asks for positions
                     if spent is not None:
                         self._spend(spent)
             case facts.PlacedFact() if not isinstance(entry, facts.CallEnded):
@@ -195,7 +193,7 @@ class Attempts:
             self._at(around, entry.at)
         if (before := self._open.get(entry.place)) is not None:
             self._end(before, "interrupted", None)
-        number = self.waiting.pop(entry.place, (0, entry.at))[0] or self._next_number(entry.place)
+        number = self._waiting.pop(entry.place, (0, entry.at))[0] or self._next_number(entry.place)
         self._begin(entry.place, number, entry.at).cause = entry.cause
 
     def _next_number(self, place: str) -> int:
@@ -218,8 +216,8 @@ class Attempts:
         draft = self._open.get(step)
         if draft is not None and number is not None:
             draft.attempt = number
-        if draft is None and step in self.waiting:
-            number, due = self.waiting.pop(step)
+        if draft is None and step in self._waiting:
+            number, due = self._waiting.pop(step)
             return self._begin(step, number, min(due, at))
         return draft or self._last.get(step)
 
@@ -242,7 +240,7 @@ class Attempts:
             draft = self._begin(entry.place, entry.attempt, entry.at)
         if isinstance(entry, facts.StepRetried):
             draft.failure, draft.delay, status = entry.failure, entry.delay, "retried"
-            self.waiting[entry.place] = entry.attempt + 1, entry.at + timedelta(seconds=entry.delay)
+            self._waiting[entry.place] = entry.attempt + 1, entry.at + timedelta(seconds=entry.delay)
         elif isinstance(entry, facts.StepFailed):
             draft.failure, draft.output, status = entry.failure, entry.output, "failed"
         else:
@@ -272,7 +270,6 @@ class Attempts:
 
     def _spend(self, spent: ChargeOnRecord) -> None:
         """Add a charge to the spending of the attempt that made it, and of all attempts around that one."""
-        self.spent.append(spent)
         around: str | None = spent.begins.where
         while around:
             if (draft := self._at(around, spent.begins.at)) is not None:

@@ -89,16 +89,12 @@ class EncryptingCodec:
                 "the codec with which the runs were stored; this one did not encrypt the value"
             )
         end = start + payload[start - 1]
-        header, nonce, sealed = (
-            payload[:end],
-            payload[end : end + _NONCE_BYTES],
-            payload[end + _NONCE_BYTES :],
-        )
+        header, rest = payload[:end], payload[end:]
         key_id = header[start:].decode(errors="replace")
         if key_id not in self._ciphers:
             raise self._unreadable(f"the key {key_id!r} too, which encrypted the value")
         try:
-            return self._ciphers[key_id].decrypt(nonce, sealed, header)
+            return self._ciphers[key_id].decrypt(rest[:_NONCE_BYTES], rest[_NONCE_BYTES:], header)
         except (self._wrong_key, ValueError) as error:
             expected = (
                 f"the key {key_id!r} that encrypted the value; this is another key, or the value was changed"

@@ -18,7 +18,7 @@ from fastroai.store.record.headers import FoundHeader, is_running, read_header, 
 from fastroai.store.record.memo import Memo
 from fastroai.store.record.payloads import PayloadCodec, is_sealed_definition
 from fastroai.store.record.requests_on_record import ChargeOnRecord
-from fastroai.store.record.runs import DurableRun, change_header
+from fastroai.store.record.runs import DurableRun, RecordOptions, change_header
 from fastroai.store.record.unsealing import entries_to_go_on
 from fastroai.store.run_store import RunStore
 from fastroai.store.signals import Signal, send_signal
@@ -57,15 +57,8 @@ async def cancel_halted(store: RunStore, run_id: str, codec: PayloadCodec | None
         RunCorrupt: it cannot be read, or went through another codec.
     """
     recorded, found = await read_to_go_on(store, run_id, codec, running_too=False)
-    run = await DurableRun.take_up(
-        store,
-        recorded,
-        RunResumed(),
-        position=len(recorded.entries),
-        found=found,
-        durability="sync",
-        codec=codec,
-    )
+    options = RecordOptions(store=store, codec=codec)
+    run = await DurableRun.take_up(options, recorded, RunResumed(), found=found)
     if (rows := found.header.rows) is not None:
         run.counts = lambda: {"rows": replace(rows, waiting=0)}
     spent = await _spent(store, recorded, codec)
@@ -100,16 +93,8 @@ async def resume_elsewhere(
     recorded, found = await read_to_go_on(store, run_id, codec, running_too=False)
     if found.header.status == "finished":
         raise RunStatusConflict(run_id, "finished", "a run that can continue")
-    run = await DurableRun.take_up(
-        store,
-        recorded,
-        RunResumed(inputs=dict(inputs)),
-        position=len(recorded.entries),
-        found=found,
-        durability="sync",
-        codec=codec,
-        also=also(recorded, found),
-    )
+    options, resumed = RecordOptions(store=store, codec=codec), RunResumed(inputs=dict(inputs))
+    run = await DurableRun.take_up(options, recorded, resumed, found=found, also=also(recorded, found))
     await run.let_go(await _spent(store, recorded, codec))
 
 

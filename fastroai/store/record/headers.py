@@ -6,7 +6,7 @@ import re
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from functools import cache
 from typing import Any, Final
 
@@ -33,6 +33,8 @@ from fastroai.store.run_store import RunStore, StoredKey, StoredValues
 
 UNREADABLE: Final = (RunCorrupt, RunFromNewerVersion, RunFromOlderVersion)
 """The errors of a header, or of an entry, that cannot be read."""
+BEGINS_WITHIN: Final = timedelta(hours=1)
+"""Age after which keys without a header are leftovers. Younger keys may be of a run that just begins."""
 _PAGE: Final = 500
 _EPOCH: Final = re.compile("[0-9a-f]{32}")
 _NOT_TEXT: Final = r"\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff"
@@ -107,14 +109,7 @@ KINDS_OF_KEYS: Final = ("log", "signal", "line", "mail", "text", "rows")
 
 def keys_of(header: RunHeader) -> tuple[str, ...]:
     """Return all keys of a run besides its header."""
-    return (
-        log_key(header),
-        signal_key(header),
-        line_key(header),
-        mail_key(header),
-        text_key(header),
-        rows_key(header),
-    )
+    return tuple(f"{kind}:{header.run_id}:{header.epoch}" for kind in KINDS_OF_KEYS)
 
 
 async def keys_of_id(store: RunStore, run_id: str) -> list[str]:
@@ -249,11 +244,13 @@ async def read_header(store: RunStore, run_id: str) -> FoundHeader:
     """Read the header of a run.
 
     Raises:
+        ConfigurationError: this cannot be the id of a run.
         RunNotFound: there is no such run.
         RunCorrupt: its header cannot be read.
         RunFromNewerVersion: a later version of FastroAI has written it.
         RunFromOlderVersion: an earlier version of FastroAI has written it.
     """
+    check_run_id(run_id)
     found = await store.read(header_key(run_id))
     if not found.revision:
         raise RunNotFound(run_id, repr(store))

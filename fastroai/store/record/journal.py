@@ -66,7 +66,8 @@ class Journal:
         """
         self._store, self._run_id, self._key = store, run_id, key
         self._largest = largest_value(store)
-        self._first = self._revision = revision
+        self._first = self.revision = revision
+        """Number of entries that the store has for sure; at first, those of earlier processes."""
         self._durability, self._codec = durability, codec
         self._loop = asyncio.get_running_loop()
         self.entries = PackedFacts()
@@ -86,23 +87,14 @@ class Journal:
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._writer: asyncio.Task[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
-        self._failure: FastroAIError | None = None
+        self.failure: FastroAIError | None = None
+        """The error after which nothing more can be written, if there is one."""
         self._closed = False
-
-    @property
-    def revision(self) -> int:
-        """Number of entries that the store has for sure."""
-        return self._revision
 
     @property
     def position(self) -> int:
         """The position in the log of the entry that was added last. On the loop of the run."""
         return self._first + self._added
-
-    @property
-    def failure(self) -> FastroAIError | None:
-        """The error after which nothing more can be written, if there is one."""
-        return self._failure
 
     @property
     def has_ended(self) -> bool:
@@ -191,7 +183,7 @@ class Journal:
     async def aclose(self) -> None:
         """Write the remaining entries, unless the store has failed. Then stop all work of the journal."""
         try:
-            if self._failure is None and not self._closed:
+            if self.failure is None and not self._closed:
                 await self.flush()
         finally:
             await self.abandon()
@@ -201,8 +193,8 @@ class Journal:
 
         Return the exception that commits raise from now on. From any thread.
         """
-        self._failure = error if isinstance(error, FastroAIError) else _broken(self._store, error)
-        return self._failure
+        self.failure = error if isinstance(error, FastroAIError) else _broken(self._store, error)
+        return self.failure
 
     async def abandon(self) -> None:
         """Write nothing more, even if entries remain."""
@@ -222,7 +214,7 @@ class Journal:
             is_checked = checked is not None and checked[0] is entry
             stored = checked[1] if checked and is_checked else self._encoded(entry)
         except RunStoreUnavailable as error:  # the codec failed
-            self._failure = error
+            self.failure = error
             self._tell()
             return
         self._waiting.append(stored)
@@ -238,8 +230,8 @@ class Journal:
         self.quality.read(entry)
 
     def _check(self) -> None:
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure
         if self.has_ended:
             raise ScopeClosedError((f"run {self._run_id!r}",))
 
@@ -254,7 +246,7 @@ class Journal:
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
-        if self._writer is None and self._waiting and self._failure is None and not self._closed:
+        if self._writer is None and self._waiting and self.failure is None and not self._closed:
             # In a context of its own, because the task outlives the step that started it.
             self._writer = self._loop.create_task(self._write_all(), context=Context())
 
@@ -279,8 +271,8 @@ class Journal:
                 continue
             if number <= self._written:
                 future.set_result(None)
-            elif self._failure is not None:
-                future.set_exception(self._failure)
+            elif self.failure is not None:
+                future.set_exception(self.failure)
             elif self._closed:
                 future.set_exception(ScopeClosedError((f"run {self._run_id!r}",)))
             else:
@@ -290,12 +282,12 @@ class Journal:
     async def _write(self, entries: Sequence[bytes]) -> int:
         """Write entries, and return how many of them are stored now."""
         stored = await patiently(self._run_id, lambda: self._append(entries))
-        self._revision += stored
+        self.revision += stored
         return stored
 
     async def _append(self, entries: Sequence[bytes]) -> int:
         try:
-            await self._store.append(self._key, entries, revision=self._revision)
+            await self._store.append(self._key, entries, revision=self.revision)
         except RevisionConflict:
             return await self._found(entries)
         return len(entries)
@@ -307,10 +299,10 @@ class Journal:
         has the run, the log has its entries; if the run was deleted, or the store has lost it, the log has
         none of ours.
         """
-        found = await self._store.read(self._key, after=self._revision)
+        found = await self._store.read(self._key, after=self.revision)
         stored = found.values
         if not stored or stored != tuple(entries[: len(stored)]):
-            raise RunTakenOver(self._run_id, found.revision < self._revision)
+            raise RunTakenOver(self._run_id, found.revision < self.revision)
         return len(stored)
 
 

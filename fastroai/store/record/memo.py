@@ -147,6 +147,11 @@ class Memo:
     # --- the run ---
 
     @property
+    def has_finished(self) -> bool:
+        """Whether the run has finished, so that nothing in it is left to do."""
+        return self.ended is not None and self.ended.status == "finished"
+
+    @property
     def opened(self) -> facts.RunStarted:
         """The first entry."""
         opened = self.entries[0]
@@ -218,6 +223,12 @@ class Memo:
         last = known[-1] if known else 0
         yield from known
         yield from range(last + 1, last + 1 + len(self.entries) - len(known))
+
+    @property
+    def length(self) -> int:
+        """Number of entries in the log, with those that were left out."""
+        known = self._placed
+        return len(self.entries) + (known[-1] - len(known) if known else 0)
 
     def position_of(self, entry: facts.Fact) -> int:
         """Return the position of an entry in the log, from 1."""

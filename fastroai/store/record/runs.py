@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 
@@ -28,6 +28,7 @@ from fastroai.runtime.facts import (
     WaitStarted,
     first_until,
 )
+from fastroai.runtime.labels import NO_LABELS, Labels
 from fastroai.runtime.owner import new_owner, release_owner, steady_seconds
 from fastroai.store.lease import DEFAULT_TERMS, Lease, LeaseTerms
 from fastroai.store.mailbox import Message, messages_in
@@ -80,29 +81,46 @@ _MOST_APPENDS: Final = 1_000
 logger = logging.getLogger("fastroai.store")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordOptions:
+    """How runs are put on record: in which store, through which codec, and what else their callers say."""
+
+    store: RunStore
+    codec: PayloadCodec | None
+    durability: Durability = "sync"
+    terms: LeaseTerms = DEFAULT_TERMS
+    labels: Labels = NO_LABELS
+    """Tags and tenant of the runs that begin."""
+    on_changed: OnChanged = "ask"
+    """What a run that goes on does with answers on record whose calls are declared differently now."""
+    routing: Routing | None = None
+    """Which workers carry the runs that begin; `None` for this process."""
+
+
 class DurableRun:
     """A run that is on record, while this process has it. Ended with `end`, once."""
 
-    def __init__(
-        self,
-        store: RunStore,
-        header: RunHeader,
-        journal: Journal,
-        recorded: Memo,
-        codec: PayloadCodec | None,
-        terms: LeaseTerms,
-    ) -> None:
+    def __init__(self, options: RecordOptions, header: RunHeader, recorded: Memo) -> None:
         """Called by `begin` and `take_up`."""
-        self.run_id = header.run_id
-        self.journal, self.recorded, self.codec = journal, recorded, codec
-        self.on_changed: OnChanged = "ask"
+        self.run_id, self.store = header.run_id, options.store
+        self.recorded, self.codec = recorded, options.codec
+        self.journal = Journal(
+            options.store,
+            header.run_id,
+            log_key(header),
+            revision=recorded.length,
+            durability=options.durability,
+            codec=options.codec,
+            before=recorded.entries,
+        )
+        self.on_changed = options.on_changed
         """What to do with answers on record whose calls are declared differently now."""
         self.counts: Callable[[], dict[str, RowCounts]] = dict
         """Returns further fields of the header that say how far the run is."""
         self._scope: Scope | None = None
         assert header.owner is not None
-        self.store, self._owner = store, header.owner
-        self.lease = Lease(store, header, terms, was_taken_up=bool(recorded.resumptions))
+        self._owner = header.owner
+        self.lease = Lease(options.store, header, options.terms, was_taken_up=bool(recorded.resumptions))
 
     @property
     def now(self) -> float:
@@ -126,10 +144,6 @@ class DurableRun:
     def _progress(self, usage: Usage) -> dict[str, Any]:
         """Return the fields of the header that say how far the run is."""
         return {**spending_of(usage), **self.counts(), "log_revision": self.journal.revision}
-
-    def _totals(self, ended: RunFinished) -> dict[str, Any]:
-        """Return the fields of the header that say what is on record of the whole run."""
-        return totals_of(self.header, ended, self.journal.spending, self.journal.quality)
 
     async def check_held(self) -> None:
         """Make sure that this process still has the run, before anything happens outside of it.
@@ -174,63 +188,43 @@ class DurableRun:
 
     @classmethod
     async def begin(
-        cls,
-        store: RunStore,
-        entries: Sequence[Fact],
-        *,
-        durability: Durability,
-        codec: PayloadCodec | None,
-        tags: Collection[str] = (),
-        tenant: str | None = None,
-        replacing: FoundHeader | None = None,
-        terms: LeaseTerms = DEFAULT_TERMS,
-        routing: Routing | None = None,
+        cls, options: RecordOptions, entries: Sequence[Fact], *, replacing: FoundHeader | None = None
     ) -> DurableRun:
         """Put a new run on record: `RunStarted` and, for a fork, the facts that it takes over.
 
-        `tags` and `tenant` are for finding the run later; `routing` says which workers carry it. A run given
-        as `replacing` is gone afterwards. One write of the header decides both, so each process sees exactly
-        one of the two runs.
+        A run given as `replacing` is gone afterwards. One write of the header decides both, so each process
+        sees exactly one of the two runs.
 
         Raises:
             RunExists: the id is taken, or the run to be replaced has gone on since its header was found.
         """
         recorded, began = Memo("", entries), steady_seconds()
-        header, now = await new_header(
-            store, recorded.opened, tags=tags, tenant=tenant, replacing=replacing, routing=routing
-        )
-        with _owned(terms.lease(header, now, began)) as header:
-            await begin_record(store, header, entries, codec, replacing=replacing)
-            journal = _journal(store, header, recorded, len(entries), durability, codec)
-            return cls(store, header, journal, recorded, codec, terms)
+        header, now = await new_header(options, recorded.opened, replacing=replacing)
+        with _owned(options.terms.lease(header, now, began)) as header:
+            await begin_record(options, header, entries, replacing=replacing)
+            return cls(options, header, recorded)
 
     @classmethod
     async def take_up(
         cls,
-        store: RunStore,
+        options: RecordOptions,
         recorded: Memo,
         resumed: RunResumed,
         *,
-        position: int,
         found: FoundHeader,
-        durability: Durability,
-        codec: PayloadCodec | None,
         also: Sequence[Fact] = (),
-        terms: LeaseTerms = DEFAULT_TERMS,
-        on_changed: OnChanged = "ask",
     ) -> DurableRun:
         """Take up a run that no process has.
 
-        `found` is its header, and `recorded` its log up to `position`, read after the header. `resumed` and
-        `also` are stored together or not at all; afterwards `recorded` has them too, and the answers that
-        were given meanwhile.
+        `found` is its header, and `recorded` its log, read after the header. `resumed` and `also` are stored
+        together or not at all; afterwards `recorded` has them too, and the answers that were given meanwhile.
 
         Raises:
             RunInProgress: another process has the run, or has had it since the header was found.
             RunNotFound: the run was deleted since then.
             QuestionClosed: a question that `also` answers was answered since then.
         """
-        new = (resumed, *also)
+        store, new = options.store, (resumed, *also)
         held = found
         for _ in range(_TRIES):
             began = steady_seconds()
@@ -239,44 +233,24 @@ class DurableRun:
                 raise _deleted(store, found.header)
             held.check_not_running()
             if held.revision != found.revision:
-                position += await _read_answers(store, held.header, recorded, position, also, codec)
-            with suppress(RevisionConflict):
-                taken = terms.lease(_going_on(held.header, resumed), held.now, began)
-                run = await cls._take(store, recorded, new, position, held, taken, durability, codec, terms)
-                run.on_changed = on_changed
-                return run
+                await _read_answers(options, held.header, recorded, also)
+            taken = options.terms.lease(_going_on(held.header, resumed), held.now, began)
+            with suppress(RevisionConflict), _owned(taken) as header:
+                stored = [entry_for(largest_value(store), entry, options.codec) for entry in new]
+                await add_to_index(store, header, before=held.header)
+                await replace_header(store, header, held.revision)
+                for _ in range(_TRIES):
+                    with suppress(RevisionConflict):
+                        await append_own(store, log_key(header), stored, recorded.length)
+                        break
+                    # Somebody looked at the header before it was ours, and has answered since then.
+                    await _read_answers(options, header, recorded, new)
+                else:
+                    raise await _taken(store, header)
+                await leave_index(store, held.header, header)
+                recorded.add(new)
+                return cls(options, header, recorded)
         raise held.in_progress()
-
-    @classmethod
-    async def _take(
-        cls,
-        store: RunStore,
-        recorded: Memo,
-        new: Sequence[Fact],
-        position: int,
-        held: FoundHeader,
-        taken: RunHeader,
-        durability: Durability,
-        codec: PayloadCodec | None,
-        terms: LeaseTerms,
-    ) -> DurableRun:
-        """Take up a run if its header is still as it was found. Raises `RevisionConflict` if not."""
-        with _owned(taken) as header:
-            stored = [entry_for(largest_value(store), entry, codec) for entry in new]
-            await add_to_index(store, header, before=held.header)
-            await replace_header(store, header, held.revision)
-            for _ in range(_TRIES):
-                with suppress(RevisionConflict):
-                    await append_own(store, log_key(header), stored, position)
-                    break
-                # Somebody looked at the header before it was ours, and has answered since then.
-                position += await _read_answers(store, header, recorded, position, new, codec)
-            else:
-                raise await _taken(store, header)
-            await leave_index(store, held.header, header)
-            recorded.add(new)
-            journal = _journal(store, header, recorded, position + len(new), durability, codec)
-            return cls(store, header, journal, recorded, codec, terms)
 
     async def end(self, ended: RunFinished, usage: Usage) -> None:
         """Put the end of the run on record, and give up the lease.
@@ -303,7 +277,7 @@ class DurableRun:
                 owner=None,
                 lease_until=None,
                 **self._progress(usage),
-                **self._totals(ended),
+                **totals_of(self.header, ended, self.journal.spending, self.journal.quality),
                 error=None if why is None else f"{why.error_type}: {seal_text(why.message, self.codec)}",
                 **waits,
             )
@@ -352,8 +326,8 @@ class DurableRun:
         """Return facts by position in the log, among them all questions and waits of steps."""
         recorded = self.recorded
         before = dict[int, Fact](zip(recorded.positions, recorded.entries, strict=True))
-        new, last = self.journal.halting.items(), max(before)
-        return before | {last + position: entry for position, entry in new}
+        new = self.journal.halting.items()
+        return before | {recorded.length + number: entry for number, entry in new}
 
     def _waits(self, ended: RunFinished) -> dict[str, Any]:
         """Return the fields of the header that say what a paused run waits for."""
@@ -423,20 +397,14 @@ async def _close_log(store: RunStore, header: RunHeader) -> None:
 
 
 async def new_header(
-    store: RunStore,
-    opened: RunStarted,
-    *,
-    tags: Collection[str] = (),
-    tenant: str | None = None,
-    replacing: FoundHeader | None = None,
-    routing: Routing | None = None,
+    options: RecordOptions, opened: RunStarted, *, replacing: FoundHeader | None = None
 ) -> tuple[RunHeader, datetime]:
     """Return a header for a new run, which no process has yet, and the time of the store's own clock.
 
     Raises:
         RunExists: the id is taken, unless by the run to be replaced.
     """
-    found = await store.read(header_key(opened.run_id))
+    found = await options.store.read(header_key(opened.run_id))
     if found.revision and (replacing is None or found.revision != replacing.revision):
         raise RunExists(opened.run_id, header_in(opened.run_id, found).status)
     header = RunHeader(
@@ -447,18 +415,17 @@ async def new_header(
         started_at=found.now,
         updated_at=found.now,
         forked_from=opened.forked_from,
-        tags=tuple(dict.fromkeys(tags)),
-        tenant=tenant,
-        routing=routing,
+        tags=options.labels.tags,
+        tenant=options.labels.tenant,
+        routing=options.routing,
     )
     return header, found.now
 
 
 async def begin_record(
-    store: RunStore,
+    options: RecordOptions,
     header: RunHeader,
     entries: Sequence[Fact],
-    codec: PayloadCodec | None,
     *,
     replacing: FoundHeader | None = None,
 ) -> None:
@@ -469,7 +436,8 @@ async def begin_record(
         RunExists: the id was taken meanwhile, or the run to be replaced has gone on.
     """
     # The header comes last, because nobody sees the other keys before it.
-    stored = [entry_for(largest_value(store), entry, codec) for entry in entries]
+    store = options.store
+    stored = [entry_for(largest_value(store), entry, options.codec) for entry in entries]
     revision = 0 if replacing is None else replacing.revision
     own = indexes_runs(store)
     try:
@@ -583,34 +551,10 @@ def _going_on(header: RunHeader, resumed: RunResumed) -> RunHeader:
     return replace(header, routing=replace(routing, definition=definition, failures=0, failure=None))
 
 
-def _journal(
-    store: RunStore,
-    header: RunHeader,
-    recorded: Memo,
-    revision: int,
-    durability: Durability,
-    codec: PayloadCodec | None,
-) -> Journal:
-    return Journal(
-        store,
-        header.run_id,
-        log_key(header),
-        revision=revision,
-        durability=durability,
-        codec=codec,
-        before=recorded.entries,
-    )
-
-
 async def _read_answers(
-    store: RunStore,
-    header: RunHeader,
-    recorded: Memo,
-    position: int,
-    new: Sequence[Fact],
-    codec: PayloadCodec | None,
-) -> int:
-    """Add to a record the answers that were given since it was read. Return their number.
+    options: RecordOptions, header: RunHeader, recorded: Memo, new: Sequence[Fact]
+) -> None:
+    """Add to a record the answers that were given since it was read.
 
     Raises:
         RunInProgress: a process has had the run since then.
@@ -618,15 +562,14 @@ async def _read_answers(
         RunNotFound: the run was deleted since then.
         QuestionClosed: one of `new` answers the same question.
     """
-    entries = (await read_log(store, header))[position:]
+    entries = (await read_log(options.store, header))[recorded.length :]
     if not all(isinstance(entry, AnswerGiven) for entry in entries):
-        raise await _taken(store, header)
+        raise await _taken(options.store, header)
     given = {entry.id for entry in new if isinstance(entry, AnswerGiven)}
     for entry in entries:
         if isinstance(entry, AnswerGiven) and entry.id in given:
             raise QuestionClosed(f"{header.run_id}:{entry.id}", "it was answered at the same time")
-    recorded.add(unseal_texts(entry, codec) for entry in entries)
-    return len(entries)
+    recorded.add(unseal_texts(entry, options.codec) for entry in entries)
 
 
 class LogMoved(RunInProgress):

@@ -12,10 +12,11 @@ from typing import Any, Final, TypeVar, cast
 from fastroai.errors import RevisionConflict, SpendStoreUnavailable, StoreUnavailable
 from fastroai.forks import in_forked_process
 from fastroai.runtime.concurrency.sync import in_background
+from fastroai.store.row_codec import RowCodec
 from fastroai.store.run_store import RunStore, StoredKey, StoredValues, deletes_at_revision
-from fastroai.store.shared_spending.spend_values import decode_account, encode_account
 from fastroai.store.shared_values import SharedValues
 from fastroai.usage.shared.ruled_spend_store import RuledSpendStore
+from fastroai.usage.shared.spend_rows import AccountRow
 from fastroai.usage.shared.spend_rules import OpenAccount
 from fastroai.usage.shared.spend_store import SpendAccount, SpendPage, Window
 
@@ -24,6 +25,7 @@ T = TypeVar("T")
 logger: Final = logging.getLogger("fastroai.store")
 
 _PREFIX: Final = "spend:"
+_CODEC: Final = RowCodec(AccountRow, 2)
 _ACCOUNTS_A_PAGE: Final = 200
 _SWEPT_AT_ONCE: Final = 20
 """Accounts that are looked at whenever one opens a window, so that more are forgotten than are opened."""
@@ -103,11 +105,14 @@ class KeyedSpendStore(SharedValues[SpendAccount, OpenAccount], RuledSpendStore):
         return f"the account {name.key!r} ({name.window})"
 
     def _open(self, name: SpendAccount, value: bytes | None, now: datetime) -> OpenAccount:
-        row = None if value is None else decode_account(value)
+        row = None if value is None else _CODEC.decode(value)
         return OpenAccount(row, name.window, now.astimezone(UTC), self._steady(now))
 
     def _encode(self, opened: OpenAccount) -> bytes | None:
-        return encode_account(opened.row) if opened.is_known else None
+        if not opened.is_known:
+            return None
+        opened.row.pack()  # its earlier windows
+        return _CODEC.encode(opened.row)
 
     def _decided(
         self, name: SpendAccount, opened: OpenAccount, found: StoredValues, *, is_written: bool
@@ -150,7 +155,7 @@ class KeyedSpendStore(SharedValues[SpendAccount, OpenAccount], RuledSpendStore):
     def _is_over(self, found: StoredKey, now: datetime) -> bool:
         """Return whether nobody uses an account any more. One that cannot be read is kept."""
         try:
-            return decode_account(found.value).is_over(now.astimezone(UTC), self._steady(now))
+            return _CODEC.decode(found.value).is_over(now.astimezone(UTC), self._steady(now))
         except ValueError:
             return False
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -157,8 +158,10 @@ LOOPS: dict[str, Callable[[Any, Any], Coroutine[Any, Any, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("make", DOORS)
-@pytest.mark.parametrize("name", ["recover_every", "serve"])
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [*product(DOORS, ["recover_every", "serve"]), (a_pipeline, "recover"), (a_pipeline, "Service")],
+)
 async def test_a_cancelled_loop_hands_over_runs_of_every_kind(
     make: Callable[[Work], Any], name: str, store: SQLiteRunStore
 ) -> None:
@@ -169,16 +172,6 @@ async def test_a_cancelled_loop_hands_over_runs_of_every_kind(
     work.go_on.set()
     assert [*(await make(work).recover(store=store))] == ["r"]  # at once: no lease has to end
     assert (await status_of(store), work.times) == ("finished", 3)
-
-
-@pytest.mark.parametrize("name", ["recover", "recover_every", "serve", "Service"])
-async def test_every_method_that_recovers_hands_over_what_it_has_taken_up(
-    name: str, store: SQLiteRunStore
-) -> None:
-    work = Work()
-    await let_go(a_pipeline(work), work, store)
-    await cancelled(LOOPS[name](a_pipeline(work), store), work)
-    assert await status_of(store) == "interrupted"
 
 
 def a_sleeper(work: Work) -> Any:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -103,37 +104,15 @@ async def lose_half(store: Any, key: str) -> None:
     await rewrite(store, key, lambda value: value[: len(value) // 2])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("harm", [lose, damage, empty, lose_half])
-async def test_the_other_runs_go_on_whatever_key_of_a_run_is_lost_or_damaged(store: Any, harm: Any) -> None:
+async def check_each(store: Any, harm: Callable[..., Awaitable[None]], *, is_value: bool, least: int) -> None:
+    """Harm each key of a run, or each value in them, and check each time that the other runs go on."""
     number = 0
     while True:
         keys = await three_runs(store)
-        if number == len(keys):
-            break
-        await harm(store, keys[number])
-        try:
-            await check_the_others(store)
-        except BaseException as error:
-            error.add_note(f"{harm.__name__}: {keys[number]}")
-            raise
-        number += 1
-        for found in await store.list("", limit=1000):
-            await store.delete(found.key)
-    assert number >= 3, keys
-
-
-@pytest.mark.slow
-async def test_the_other_runs_go_on_whatever_single_value_of_a_run_is_lost(
-    store: Any, lose_one: LoseOne
-) -> None:
-    number = 0
-    while True:
-        keys = await three_runs(store)
-        places = [place for key in keys for place in await places_of(store, key)]
+        places = [place for key in keys for place in (await places_of(store, key) if is_value else [(key,)])]
         if number == len(places):
             break
-        await lose_one(*places[number])
+        await harm(*places[number])
         try:
             await check_the_others(store)
         except BaseException as error:
@@ -142,7 +121,20 @@ async def test_the_other_runs_go_on_whatever_single_value_of_a_run_is_lost(
         number += 1
         for found in await store.list("", limit=1000):
             await store.delete(found.key)
-    assert number >= 10, places
+    assert number >= least, places
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("harm", [lose, damage, empty, lose_half])
+async def test_the_other_runs_go_on_whatever_key_of_a_run_is_lost_or_damaged(store: Any, harm: Any) -> None:
+    await check_each(store, partial(harm, store), is_value=False, least=3)
+
+
+@pytest.mark.slow
+async def test_the_other_runs_go_on_whatever_single_value_of_a_run_is_lost(
+    store: Any, lose_one: LoseOne
+) -> None:
+    await check_each(store, lose_one, is_value=True, least=10)
 
 
 async def places_of(store: Any, key: str) -> list[tuple[str, int]]:

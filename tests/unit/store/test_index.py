@@ -16,26 +16,23 @@ from support.counting_store import Counting
 from support.faulty_store import FaultyStore, Write, everything_in, gone
 from support.run_logs import START, Log, definition, failure
 from support.run_stores import KINDS, run_stores
-from support.stored_runs import header_of
+from support.stored_runs import begin, header_of, take_up
 from support.virtual_time import in_virtual_time
 
 from fastroai.errors import RunStoreUnavailable
 from fastroai.records import Usage
 from fastroai.runtime.facts import (
     FailureFacts,
-    Part,
     RunFinished,
     RunResumed,
-    RunStarted,
 )
+from fastroai.runtime.labels import Labels
 from fastroai.store import MemoryRunStore, RunHistory
 from fastroai.store.reading.index import add_to_index, index_keys, run_in_index
 from fastroai.store.record.entries import (
     RunHeader,
 )
-from fastroai.store.record.headers import header_key, read_header, read_log
-from fastroai.store.record.memo import Memo
-from fastroai.store.record.runs import DurableRun
+from fastroai.store.record.headers import header_key
 
 SHAPE = definition({"a": []})
 
@@ -49,25 +46,6 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
             asyncio.run(opened.aclose())
 
 
-async def begin(store: Any, run_id: str = "r", **options: Any) -> DurableRun:
-    opened = RunStarted(part=Part(run_id, "p", ("p",)))
-    return await DurableRun.begin(store, [opened], durability="sync", codec=None, **options)
-
-
-async def take_up(store: Any, run_id: str = "r") -> DurableRun:
-    found = await read_header(store, run_id)
-    entries = await read_log(store, found.header)
-    return await DurableRun.take_up(
-        store,
-        Memo(run_id, entries),
-        RunResumed(),
-        position=len(entries),
-        found=found,
-        durability="sync",
-        codec=None,
-    )
-
-
 async def ids(store: Any, **filters: Any) -> list[str]:
     return [run.run_id for run in await RunHistory(store).list(**filters)]
 
@@ -79,8 +57,8 @@ FAILED = RunFinished(
 
 
 async def test_runs_are_found_by_what_they_are_while_they_go_on_and_after(store: Any) -> None:
-    one = await begin(store, "a:1", tags=["eu", "vip"], tenant="acme")
-    two = await begin(store, "b", tags=["eu"])
+    one = await begin(store, "a:1", labels=Labels(("eu", "vip"), "acme"))
+    two = await begin(store, "b", labels=Labels(("eu",)))
     assert await ids(store, status="running", limit=9) == ["b", "a:1"]
     await one.end(FAILED, Usage())
     assert await ids(store, status="running") == ["b"]
@@ -89,7 +67,7 @@ async def test_runs_are_found_by_what_they_are_while_they_go_on_and_after(store:
     assert await ids(store, tag="vip") == await ids(store, tenant="acme") == ["a:1"]
     assert await ids(store, tag="eu", tenant="acme", status="failed", pipeline="p") == ["a:1"]
     assert await ids(store, tag="eu", status="finished") == await ids(store, pipeline="other") == []
-    again = await take_up(store, "a:1")
+    again = await take_up(store, run_id="a:1")
     assert await ids(store, status="failed") == []
     assert await ids(store, status="running") == ["b", "a:1"]
     for run in (again, two):

@@ -20,7 +20,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from support.agents import paid_agent
 from support.faulty_store import FaultyStore, Write, everything_in, gone
 from support.patience import PATIENCE
-from support.stored_runs import entries_of, header_of
+from support.stored_runs import begin, entries_of, header_of, take_up
 
 from fastroai import FastroAgent, Pipeline, PipelineConfig, StepContext, step
 from fastroai.errors import (
@@ -34,11 +34,10 @@ from fastroai.errors import (
     usage_of,
 )
 from fastroai.records import Usage
-from fastroai.runtime.facts import Part, RunFinished, RunResumed, RunStarted, StepStarted
+from fastroai.runtime.facts import RunFinished, StepStarted
 from fastroai.store import MemoryRunStore, RunHistory, SQLiteRunStore
-from fastroai.store.lease import DEFAULT_TERMS, LeaseTerms
-from fastroai.store.record.headers import encode_header, header_key, read_header, read_log, spending_of
-from fastroai.store.record.memo import Memo
+from fastroai.store.lease import LeaseTerms
+from fastroai.store.record.headers import encode_header, header_key, read_header, spending_of
 from fastroai.store.record.runs import DurableRun, seize
 from fastroai.store.run_store import StoredValues
 
@@ -68,20 +67,6 @@ def sleep(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
         slept[0] += seconds
 
     return sleep
-
-
-async def begin(store: Any, terms: LeaseTerms = DEFAULT_TERMS) -> DurableRun:
-    opened = RunStarted(part=Part("r", "p", ("p",)))
-    return await DurableRun.begin(store, [opened], durability="sync", codec=None, terms=terms)
-
-
-async def take_up(store: Any) -> DurableRun:
-    found = await read_header(store, "r")
-    recorded = Memo("r", await read_log(store, found.header))
-    position = len(recorded.entries)
-    return await DurableRun.take_up(
-        store, recorded, RunResumed(), position=position, found=found, durability="sync", codec=None
-    )
 
 
 async def end(run: DurableRun) -> None:
@@ -203,7 +188,7 @@ async def test_renewals_that_fail_or_whose_answers_are_lost_are_followed_by_othe
     after: bool, sleep: Callable[[float], None]
 ) -> None:
     store = FaultyStore()
-    run = await begin(store, LeaseTerms(seconds=12))
+    run = await begin(store, terms=LeaseTerms(seconds=12))
     loop, enough = asyncio.get_running_loop(), asyncio.Event()
     renewals = 0
 
@@ -268,12 +253,7 @@ async def test_renewals_of_all_runs_in_a_store_ask_it_for_the_time_together_and_
     None
 ):
     store, ids = CountingStore(), ("a", "b", "c")
-    runs = [
-        await DurableRun.begin(
-            store, [RunStarted(part=Part(one, "p", ("p",)))], durability="sync", codec=None, terms=SHORT
-        )
-        for one in ids
-    ]
+    runs = [await begin(store, one, terms=SHORT) for one in ids]
     async with asyncio.timeout(PATIENCE):
         await asyncio.gather(*(store.renewed(one, 2) for one in ids))
         store.reads.clear()
@@ -286,7 +266,7 @@ async def test_renewals_of_all_runs_in_a_store_ask_it_for_the_time_together_and_
 
 async def test_a_renewal_keeps_what_a_sender_wrote_since_the_last_one() -> None:
     store = CountingStore()
-    run = await begin(store, SHORT)
+    run = await begin(store, terms=SHORT)
     async with asyncio.timeout(PATIENCE):
         await store.renewed("r", 2)
         held = await read_header(store, "r")
@@ -303,7 +283,7 @@ async def test_a_renewal_keeps_what_a_sender_wrote_since_the_last_one() -> None:
 
 async def test_a_renewal_leaves_the_header_of_whoever_has_taken_the_run() -> None:
     store = CountingStore()
-    run = await begin(store, SHORT)
+    run = await begin(store, terms=SHORT)
     async with asyncio.timeout(PATIENCE):
         await store.renewed("r", 2)
         await seize(store, "r")
@@ -336,7 +316,7 @@ async def test_a_clock_that_jumps_keeps_no_lease_on_this_machine(
 ) -> None:
     clock = Clock()
     store = MemoryRunStore(clock=clock)
-    run = await begin(store, LONG)
+    run = await begin(store, terms=LONG)
     clock.now += timedelta(hours=hours)
     sleep(LONG.seconds + 1)
     winner = await take_up(store)
@@ -349,7 +329,7 @@ async def test_a_clock_that_jumps_keeps_no_lease_on_this_machine(
 
 async def test_an_owner_reads_its_header_only_if_its_lease_has_ended(sleep: Callable[[float], None]) -> None:
     store = FaultyStore()
-    run = await begin(store, LONG)
+    run = await begin(store, terms=LONG)
     reads: list[str] = []
     store.reading = reads.append
     await run.check_held()
@@ -370,7 +350,7 @@ async def test_an_owner_that_wakes_up_without_its_run_puts_nothing_on_record(
     sleep: Callable[[float], None],
 ) -> None:
     store = MemoryRunStore()
-    run = await begin(store, LONG)
+    run = await begin(store, terms=LONG)
     sleep(LONG.seconds + 1)
     winner = await take_up(store)
     with pytest.raises(RunTakenOver):
@@ -388,7 +368,7 @@ async def test_an_owner_that_wakes_up_while_the_store_is_away_waits_for_it(
     sleep: Callable[[float], None],
 ) -> None:
     store = FaultyStore()
-    run = await begin(store, LONG)
+    run = await begin(store, terms=LONG)
     failures = [gone(), gone()]
 
     def away(key: str) -> None:

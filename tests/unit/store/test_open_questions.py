@@ -32,7 +32,7 @@ from fastroai.runtime.facts import (
 from fastroai.store import MemoryRunStore, RunHistory
 from fastroai.store.reading.index import index_keys
 from fastroai.store.record.headers import read_log
-from fastroai.store.record.runs import DurableRun
+from fastroai.store.record.runs import DurableRun, RecordOptions
 
 SHAPE = definition({"a": []})
 
@@ -257,7 +257,7 @@ async def test_a_process_that_dies_at_any_write_leaves_no_question_that_is_not_f
     opened = RunStarted(part=Part("r", "g", ("g",)))
     run = None
     try:
-        run = await DurableRun.begin(dying, [opened], durability="sync", codec=None)
+        run = await DurableRun.begin(RecordOptions(store=dying, codec=None), [opened])
         run.journal.note(QuestionAsked("ask", "sure?", id="1"))
         await asyncio.wait_for(run.journal.flush(), 0.05)
         ended = RunFinished(status="paused", waits=(Wait(what="question", id="1"),))

@@ -18,7 +18,7 @@ from fastroai.store.record.headers import log_key, read_header, read_log
 from fastroai.store.record.log import Log
 from fastroai.store.record.memo import Memo
 from fastroai.store.record.payloads import PayloadCodec, seal
-from fastroai.store.record.runs import DurableRun
+from fastroai.store.record.runs import DurableRun, RecordOptions
 from fastroai.store.record.unsealing import entries_to_go_on
 
 ROWS: Final = 1_000
@@ -28,7 +28,7 @@ START: Final = (RunStarted(part=PART, definition=DEFINITION), StepStarted("rows"
 
 
 async def begun(store: MemoryRunStore, codec: PayloadCodec | None = None) -> Log:
-    run = await DurableRun.begin(store, START, durability="sync", codec=codec)
+    run = await DurableRun.begin(RecordOptions(store=store, codec=codec), START)
     return Log(Scope("pipeline", "p", parent=None), run)
 
 
@@ -39,9 +39,7 @@ async def taken_up(store: MemoryRunStore, log: Log) -> Log:
     await log.run.release()
     found, codec = await read_header(store, "r"), log.run.codec
     known = Memo("r", entries_to_go_on("r", await read_log(store, found.header), codec))
-    run = await DurableRun.take_up(
-        store, known, RunResumed(), position=len(known.entries), found=found, durability="sync", codec=codec
-    )
+    run = await DurableRun.take_up(RecordOptions(store=store, codec=codec), known, RunResumed(), found=found)
     return Log(Scope("pipeline", "p", parent=None), run)
 
 

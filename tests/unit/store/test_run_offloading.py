@@ -17,7 +17,7 @@ import pytest
 from support.run_stores import OpenStore
 
 from fastroai import Inbox, Pipeline, PipelineConfig, RunHistory, StepContext, send_message, step
-from fastroai.errors import ConfigurationError, MissingExtraError, RunCorrupt, RunStoreUnavailable
+from fastroai.errors import ConfigurationError, RunCorrupt, RunStoreUnavailable
 from fastroai.store import (
     EncryptingCodec,
     FilePayloadStore,
@@ -306,12 +306,6 @@ def test_what_cannot_be_a_place_is_refused(make: Any, option: str) -> None:
     with pytest.raises(ConfigurationError, match=option) as caught:
         make()
     assert "password" not in str(caught.value)
-
-
-def test_without_fsspec_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "fsspec", None)
-    with pytest.raises(MissingExtraError, match="FsspecPayloadStore needs fsspec: .*fsspec"):
-        FsspecPayloadStore("memory://x")
 
 
 @pytest.mark.parametrize("kind", ["folder", "fsspec"])

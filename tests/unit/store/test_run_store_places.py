@@ -16,6 +16,7 @@ from support.run_stores import KINDS, AsyncStore, OpenStore, PlainStore, run_sto
 from fastroai.errors import ConfigurationError, MissingExtraError
 from fastroai.pipelines import PipelineConfig
 from fastroai.store import (
+    FsspecPayloadStore,
     MemoryRunStore,
     PostgresRunStore,
     RedisRunStore,
@@ -163,13 +164,20 @@ def test_a_file_is_named_by_a_path(path: Any) -> None:
         SQLiteRunStore(path)
 
 
-def test_without_the_client_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "redis", None)
-    monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(MissingExtraError, match=r"RedisRunStore needs redis: .*\[redis\]"):
-        RedisRunStore("redis://localhost")
-    with pytest.raises(MissingExtraError, match=r"PostgresRunStore needs psycopg: .*\[postgres\]"):
-        PostgresRunStore("")
+@pytest.mark.parametrize(
+    ("store", "client", "extra"),
+    [
+        (RedisRunStore, "redis", "redis"),
+        (PostgresRunStore, "psycopg", "postgres"),
+        (FsspecPayloadStore, "fsspec", "fsspec"),
+    ],
+)
+def test_without_the_client_the_extra_is_named(
+    store: Any, client: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, client, None)
+    with pytest.raises(MissingExtraError, match=rf"{store.__name__} needs {client}: .*\[{extra}\]"):
+        store("memory://x")
 
 
 async def test_replies_are_bytes_whatever_the_url_says(redis_url: str) -> None:

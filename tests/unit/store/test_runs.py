@@ -14,7 +14,7 @@ from support.faulty_store import FaultyStore, Write, everything_in, gone
 from support.leftovers import assert_no_task_is_left
 from support.resume_worker import ResumeWorkers, pipeline_that_writes_to, store_at
 from support.run_stores import KINDS, run_stores
-from support.stored_runs import entries_of, header_of
+from support.stored_runs import begin, entries_of, header_of, take_up
 
 from fastroai.errors import (
     ConfigurationError,
@@ -48,7 +48,7 @@ from fastroai.store.record.headers import (
     read_log,
 )
 from fastroai.store.record.memo import Memo
-from fastroai.store.record.runs import DurableRun
+from fastroai.store.record.runs import DurableRun, RecordOptions
 
 LEASE = DEFAULT_TERMS.seconds
 
@@ -59,25 +59,6 @@ def opened(run_id: str = "r") -> RunStarted:
 
 def ended() -> RunFinished:
     return RunFinished(status="finished")
-
-
-async def begin(store: Any) -> DurableRun:
-    return await DurableRun.begin(store, [opened()], durability="sync", codec=None)
-
-
-async def take_up(store: Any, *also: AnyFact) -> DurableRun:
-    found = await read_header(store, "r")
-    recorded = Memo("r", await read_log(store, found.header))
-    return await DurableRun.take_up(
-        store,
-        recorded,
-        RunResumed(),
-        position=len(recorded.entries),
-        found=found,
-        durability="sync",
-        codec=None,
-        also=also,
-    )
 
 
 async def header(store: Any) -> RunHeader:
@@ -186,7 +167,7 @@ async def test_the_process_of_a_deleted_run_writes_nothing_into_the_next_run_wit
     any_store: Any, run_id: str
 ) -> None:
     async def begun() -> DurableRun:
-        return await DurableRun.begin(any_store, [opened(run_id)], durability="sync", codec=None)
+        return await begin(any_store, run_id)
 
     deleted = await begun()
     await RunHistory(any_store).delete(run_id, force=True)
@@ -207,7 +188,7 @@ async def test_the_keys_of_runs_are_told_apart_whatever_their_ids(any_store: Any
     one = await begin(any_store)
     await one.end(ended(), Usage())
     other_id = f"r:{one.header.epoch}"
-    other = await DurableRun.begin(any_store, [opened(other_id)], durability="sync", codec=None)
+    other = await begin(any_store, other_id)
     await other.end(ended(), Usage())
     before = await everything_in(any_store)
     for run_id, kept in (("r", other), (other_id, one)):
@@ -306,15 +287,7 @@ async def test_who_reads_a_run_before_another_has_it_does_not_get_it_afterwards(
     await (await take_up(store)).end(ended(), Usage())
     before = await everything_in(store)
     with pytest.raises(RunInProgress):
-        await DurableRun.take_up(
-            store,
-            recorded,
-            RunResumed(),
-            position=len(recorded.entries),
-            found=found,
-            durability="sync",
-            codec=None,
-        )
+        await DurableRun.take_up(RecordOptions(store=store, codec=None), recorded, RunResumed(), found=found)
     assert await everything_in(store) == before
 
 
@@ -336,9 +309,7 @@ async def test_who_reads_a_run_that_is_replaced_meanwhile_does_not_take_up_the_o
     await (await begin(store)).release()
     before = await everything_in(store)
     with pytest.raises(RunNotFound):
-        await DurableRun.take_up(
-            store, recorded, RunResumed(), position=1, found=found, durability="sync", codec=None
-        )
+        await DurableRun.take_up(RecordOptions(store=store, codec=None), recorded, RunResumed(), found=found)
     assert await everything_in(store) == before
 
 
@@ -405,9 +376,7 @@ async def test_a_run_that_is_gone_cannot_be_taken_up() -> None:
     await RunHistory(store).delete("r")
     recorded = Memo("r", [opened()])
     with pytest.raises(RunNotFound):
-        await DurableRun.take_up(
-            store, recorded, RunResumed(), position=1, found=found, durability="sync", codec=None
-        )
+        await DurableRun.take_up(RecordOptions(store=store, codec=None), recorded, RunResumed(), found=found)
 
 
 @pytest.mark.parametrize("run_id", ["r", "é", "a b", "../x", "x" * 200, "\U0001f600"])

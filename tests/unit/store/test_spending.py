@@ -20,17 +20,15 @@ from support.counting_store import Counting
 from support.faulty_store import FaultyStore, Write, gone
 from support.run_logs import START, Log, definition, record
 from support.run_stores import run_stores
-from support.stored_runs import header_of, replace_log
+from support.stored_runs import begin, header_of, replace_log, take_up
 
 from fastroai import Pipeline, StepContext, step
 from fastroai.errors import ConfigurationError, RunCorrupt, RunStoreUnavailable
 from fastroai.records import Usage, exact_sum
-from fastroai.runtime.facts import Part, RunFinished, RunResumed, RunStarted, SpendingRecorded
+from fastroai.runtime.facts import RunFinished, RunResumed, SpendingRecorded
 from fastroai.store import MemoryRunStore, RunHistory, SpendingRow
 from fastroai.store.reading.index import index_keys
-from fastroai.store.record.headers import read_header, read_log
-from fastroai.store.record.memo import Memo
-from fastroai.store.record.runs import DurableRun
+from fastroai.store.record.headers import read_log
 
 SHAPE = definition({"a": []})
 DAY = timedelta(days=1)
@@ -201,20 +199,6 @@ class Clock:
 
     def __call__(self) -> datetime:
         return self.now
-
-
-async def begin(store: Any, run_id: str = "r") -> DurableRun:
-    opened = RunStarted(part=Part(run_id, "p", ("p",)))
-    return await DurableRun.begin(store, [opened], durability="sync", codec=None)
-
-
-async def take_up(store: Any) -> DurableRun:
-    found = await read_header(store, "r")
-    entries = await read_log(store, found.header)
-    position, recorded = len(entries), Memo("r", entries)
-    return await DurableRun.take_up(
-        store, recorded, RunResumed(), position=position, found=found, durability="sync", codec=None
-    )
 
 
 async def test_a_run_within_one_day_writes_nothing_more_for_it() -> None:
