@@ -124,7 +124,7 @@ def _step(
 ) -> ExecuteStep:
     _, step = call.spec(step_id)
     _, state, record = call.state(step_id)
-    spec = call.driven.plan.spec
+    spec = call.plan.spec
     function = spec.functions.get(step.function) if step.function is not None else None
     contract = spec.contracts.get(step.output_contract) if step.output_contract is not None else None
     fields = {} if contract is None else contract.fields
@@ -177,7 +177,7 @@ def _next_call(
 
 def _gate(call: FlowCall, step_id: str) -> AwaitGate:
     _, step = call.spec(step_id)
-    gate, function = step.gate, call.driven.plan.spec.functions.get(step.function or "")
+    gate, function = step.gate, call.plan.spec.functions.get(step.function or "")
     assert gate is not None
     wait, left = call.gate_waits.get(call.unit(step_id)), call.machine.revisions_left(step_id)
     deadline = None if wait is None else wait.deadline

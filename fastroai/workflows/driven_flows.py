@@ -48,7 +48,6 @@ from fastroai.workflows.answers import (
 from fastroai.workflows.auditing import audit_of
 from fastroai.workflows.calls import FlowCall
 from fastroai.workflows.definition import TAG, define
-from fastroai.workflows.driving import Specs
 from fastroai.workflows.errors import WorkflowValidationError
 from fastroai.workflows.facts import (
     CheckpointRestored,
@@ -59,6 +58,7 @@ from fastroai.workflows.facts import (
     SkipRequested,
 )
 from fastroai.workflows.inputs import input_problems, with_defaults
+from fastroai.workflows.loading import Specs
 from fastroai.workflows.machine.iterations import merged
 from fastroai.workflows.machine.step_inputs import GateAnswer
 from fastroai.workflows.refusals import (
@@ -322,7 +322,7 @@ class WorkflowRuns:
         """
         async with self._opened(flow_id) as call:
             full = due_step(call, step_id)
-            call.report(SkipRequested(full, visit=call.unit(full)[1], reason=short_text(reason)))
+            call.flow.add(SkipRequested(full, visit=call.unit(full)[1], reason=short_text(reason)))
             await self._save(call)
             return next_of(call)
 
@@ -340,7 +340,7 @@ class WorkflowRuns:
             if len(checkpoints) >= MAX_CHECKPOINTS and name not in checkpoints:
                 message = f"A flow has at most {MAX_CHECKPOINTS} checkpoints. Set one of these again."
                 raise refuse("invalid_label", message, None, *checkpoints)
-            call.report(CheckpointSet(label=name))
+            call.flow.add(CheckpointSet(label=name))
             await self._save(call)
             return Committed(
                 status="committed",
@@ -369,7 +369,7 @@ class WorkflowRuns:
                 ended = "complete" if finish.status == "finished" else "killed"
                 message = f"The flow is {ended}, and cannot go back. Begin another one with plan."
                 raise refuse("not_revertible", message)
-            call.report(CheckpointRestored(label=name))
+            call.flow.add(CheckpointRestored(label=name))
             await self._save(call)
             return next_of(call, reverted_to=name)
 
@@ -393,7 +393,7 @@ class WorkflowRuns:
                     f"The loop of step {step_id!r} has ended: {loop.outcome}. Report the step with step_done."
                 )
                 raise refuse("iteration_ended", message, step_id)
-            call.report(IterationStarted(full, visit=unit[1]))
+            call.flow.add(IterationStarted(full, visit=unit[1]))
             await self._save(call)
             return iteration_answer(call, step_id, spec, "iteration_started", None)
 
@@ -410,7 +410,7 @@ class WorkflowRuns:
         async with self._opened(flow_id) as call:
             full = step_in_loop(call, step_id)
             given = as_json(result, "the result", "invalid_result")
-            call.report(IterationReported(full, given, visit=call.unit(full)[1]))
+            call.flow.add(IterationReported(full, given, visit=call.unit(full)[1]))
             await self._save(call)
             reported = call.machine.flow_of(full).iterations[call.spec(full)[1].id][-1]
             status = "iteration_continue" if reported.outcome == "continue" else "iteration_exit"
@@ -427,7 +427,7 @@ class WorkflowRuns:
         """
         async with self._opened(flow_id) as call:
             full = step_in_loop(call, step_id)
-            call.report(IterationAborted(full, visit=call.unit(full)[1], reason=short_text(reason)))
+            call.flow.add(IterationAborted(full, visit=call.unit(full)[1], reason=short_text(reason)))
             await self._save(call)
             reported = call.machine.flow_of(full).iterations[call.spec(full)[1].id][-1]
             return iteration_answer(
