@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
@@ -26,7 +27,7 @@ from fastroai.workflows.answers import (
 )
 from fastroai.workflows.auditing import duration_ms, records_of
 from fastroai.workflows.calls import FlowCall
-from fastroai.workflows.machine.iterations import Loop, Reported
+from fastroai.workflows.machine.iterations import IterationOutcome, Loop, Reported
 from fastroai.workflows.machine.machine import SKIP_IF
 from fastroai.workflows.machine.state import FlowState
 from fastroai.workflows.spec.document import IterationSpec
@@ -211,12 +212,12 @@ def _reason(call: FlowCall, skipped: StepSkipped) -> str:
 
 
 def iteration_answer(
-    call: FlowCall, step_id: str, spec: IterationSpec, status: str, reported: Reported | None
+    call: FlowCall, step_id: str, spec: IterationSpec, reported: Reported | None = None
 ) -> IterationAnswer:
     """Return how far the loop of a step is, after a report if there was one."""
     gathers = spec.accumulate is not None
     answer = IterationAnswer(
-        status=status,  # type: ignore[arg-type]
+        status="iteration_started" if reported is None else _AFTER_REPORT[reported.outcome],
         flow_id=call.flow_id(call.path),
         step_id=step_id,
         iteration=0,
@@ -227,18 +228,19 @@ def iteration_answer(
     )
     if reported is None:
         return answer
-    return answer.model_copy(
-        update={
-            "iteration": reported.iteration,
-            "exit_criterion_met": reported.is_met,
-            "exit_criterion_error": reported.criterion_error,
-            "outcome": reported.outcome,
-            "accumulated_count": reported.accumulated_count,
-            "new_count": reported.new_count,
-            "dry_streak": reported.dry_streak,
-            "extraction_error": reported.extraction_error,
-        }
-    )
+    fields = asdict(reported)
+    del fields["reason"]
+    return answer.model_copy(update=fields)
+
+
+_AFTER_REPORT: Final[
+    Mapping[IterationOutcome, Literal["iteration_continue", "iteration_exit", "iteration_aborted"]]
+] = {
+    "continue": "iteration_continue",
+    "exit_success": "iteration_exit",
+    "exit_max": "iteration_exit",
+    "exit_abort": "iteration_aborted",
+}
 
 
 def listed(run: RunSummary) -> ListedFlow:

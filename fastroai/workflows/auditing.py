@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from fastroai.places import quoted
 from fastroai.records import RequestRecord, Usage
@@ -157,7 +157,7 @@ def _record(call: FlowCall, flow: FlowState, record: Record) -> StepRecord:
         agent=step.agent,
         violations=tuple(one for violations in record.violations for one in violations),
         error=record.error,
-        resolved_by=record.resolved_by or None,  # type: ignore[arg-type]
+        resolved_by=record.resolved_by,
         rationale=record.rationale,
         policy=record.policy,
         skip_reason=record.skip_reason,
@@ -199,23 +199,8 @@ def _records(call: FlowCall, place: str) -> list[RequestRecord]:
     return [one.record for one in call.flow.recorded.requests.charges(place)]
 
 
-def _iterations(reported: object) -> dict[str, tuple[IterationRecord, ...]]:
-    assert isinstance(reported, dict)
-    return {name: tuple(map(iteration_of, reports)) for name, reports in reported.items()}
-
-
-def iteration_of(one: Reported) -> IterationRecord:
-    """Return a report to a loop in the form that answers have, without its result."""
-    return IterationRecord(
-        iteration=one.iteration,
-        outcome=one.outcome,
-        exit_criterion_met=one.is_met,
-        accumulated_count=one.accumulated_count,
-        new_count=one.new_count,
-        dry_streak=one.dry_streak,
-        extraction_error=one.extraction_error,
-        reason=one.reason,
-    )
+def _iterations(reported: Mapping[str, list[Reported]]) -> dict[str, tuple[IterationRecord, ...]]:
+    return {name: tuple(map(IterationRecord.model_validate, reports)) for name, reports in reported.items()}
 
 
 def _rounded(seconds: float) -> float:

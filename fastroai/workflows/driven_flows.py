@@ -36,13 +36,11 @@ from fastroai.workflows.answers import (
     Committed,
     ErrorAnswer,
     FlowList,
-    GateOutcome,
     IterationAnswer,
     NextAnswer,
     NoTimeout,
     Problem,
     ReportedUsage,
-    ResolvedBy,
     error,
 )
 from fastroai.workflows.auditing import audit_of
@@ -60,6 +58,7 @@ from fastroai.workflows.facts import (
 from fastroai.workflows.inputs import input_problems, with_defaults
 from fastroai.workflows.loading import Specs
 from fastroai.workflows.machine.iterations import merged
+from fastroai.workflows.machine.state import GateOutcome, ResolvedBy
 from fastroai.workflows.machine.step_inputs import GateAnswer
 from fastroai.workflows.refusals import (
     MAX_CHECKPOINTS,
@@ -395,7 +394,7 @@ class WorkflowRuns:
                 raise refuse("iteration_ended", message, step_id)
             call.flow.add(IterationStarted(full, visit=unit[1]))
             await self._save(call)
-            return iteration_answer(call, step_id, spec, "iteration_started", None)
+            return iteration_answer(call, step_id, spec)
 
     @answered
     async def iteration_report(
@@ -412,9 +411,7 @@ class WorkflowRuns:
             given = as_json(result, "the result", "invalid_result")
             call.flow.add(IterationReported(full, given, visit=call.unit(full)[1]))
             await self._save(call)
-            reported = call.machine.flow_of(full).iterations[call.spec(full)[1].id][-1]
-            status = "iteration_continue" if reported.outcome == "continue" else "iteration_exit"
-            return iteration_answer(call, step_id, iteration_of(call, step_id, full), status, reported)
+            return self._after_report(call, step_id, full)
 
     @answered
     async def iteration_abort(
@@ -429,10 +426,7 @@ class WorkflowRuns:
             full = step_in_loop(call, step_id)
             call.flow.add(IterationAborted(full, visit=call.unit(full)[1], reason=short_text(reason)))
             await self._save(call)
-            reported = call.machine.flow_of(full).iterations[call.spec(full)[1].id][-1]
-            return iteration_answer(
-                call, step_id, iteration_of(call, step_id, full), "iteration_aborted", reported
-            )
+            return self._after_report(call, step_id, full)
 
     @answered
     async def check_timeouts(self, flow_id: str) -> NextAnswer | NoTimeout:
@@ -544,6 +538,11 @@ class WorkflowRuns:
             if times_out:
                 await self._time_out(call)
             yield call
+
+    @staticmethod
+    def _after_report(call: FlowCall, step_id: str, full: str) -> IterationAnswer:
+        reported = call.machine.flow_of(full).iterations[call.spec(full)[1].id][-1]
+        return iteration_answer(call, step_id, iteration_of(call, step_id, full), reported)
 
     async def _time_out(self, call: FlowCall) -> bool:
         """Kill the flow at gates that have run out of time, and put that on record. Return whether it did."""

@@ -20,6 +20,18 @@ Stage: TypeAlias = Literal["ready", "running", "asking", "halted", "inside", "ov
 """The stage of a step: it may start, runs, asks a person, waits, runs its flow, or is over."""
 
 
+ResolvedBy: TypeAlias = Literal["human", "agent", "system"]
+"""The one who decided at a gate, as far as FastroAI knows.
+
+`human`: a person, whose decision came through the inbox, the command line, the caller's own program or a
+trusted MCP client. `agent`: an agent, or somebody whose decision an agent has reported. `system`: the policy
+of the gate, or the end of its time.
+"""
+
+GateOutcome: TypeAlias = Literal["approve", "revise", "kill"]
+"""The decision at a gate."""
+
+
 @dataclass(slots=True)
 class Record:
     """The record of one entry of a step, for the audit."""
@@ -35,7 +47,7 @@ class Record:
     violations: list[tuple[str, ...]] = field(default_factory=list)
     """Violations of each attempt that was not accepted."""
     error: str = ""
-    resolved_by: str = ""
+    resolved_by: ResolvedBy | None = None
     rationale: str = ""
     policy: GatePolicy | None = None
     skip_reason: str = ""
