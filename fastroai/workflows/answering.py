@@ -59,7 +59,7 @@ def ended_of(
     return FlowEnded(
         status=_ENDS[finish.status],
         flow_id=call.run_id,
-        flow=machine.plan_of(flow).flow.name,
+        flow=flow.plan.flow.name,
         output=flow.output,
         trace=records_of(call, flow, flow.records),
         total_duration_ms=duration_ms(call, flow),

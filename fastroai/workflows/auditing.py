@@ -26,7 +26,7 @@ def records_of(call: FlowCall, flow: FlowState, records: Iterable[Record]) -> tu
 
 def audit_of(call: FlowCall, flow: FlowState) -> AuditAnswer:
     """Return the audit of a flow, with the audits of the flows inside of it."""
-    plan = call.machine.plan_of(flow)
+    plan = flow.plan
     rounds = tuple(
         RoundRecord(round=number, steps=records_of(call, flow, records))
         for number, records in enumerate(flow.rounds)
@@ -71,7 +71,7 @@ def _over(call: FlowCall, flow: FlowState) -> tuple[int, tuple[str, ...]]:
 
     In a complete flow, every step is over: those that nothing led to were skipped.
     """
-    plan = call.machine.plan_of(flow)
+    plan = flow.plan
     latest: dict[str, str] = {}  # a step that a jump repeats has several records
     for records in (*flow.rounds, flow.records):
         latest |= {one.step: one.outcome for one in records}
@@ -94,7 +94,7 @@ def duration_ms(call: FlowCall, flow: FlowState) -> float:
         last = call.flow.recorded.entries[-1].timestamp
     else:
         units = [
-            (f"{_front(flow)}{record.step}", visit) for record in _every(flow) for visit in record.visits
+            (flow.plan.step_id(record.step), visit) for record in _every(flow) for visit in record.visits
         ]
         ends = [took.ended for unit in units if (took := call.replay.took.get(unit)) and took.ended]
         last = max(ends, default=clock.began)
@@ -105,10 +105,6 @@ def _every(flow: FlowState) -> Iterator[Record]:
     for records in flow.rounds:
         yield from records
     yield from flow.records
-
-
-def _front(flow: FlowState) -> str:
-    return f"{flow.path}." if flow.path else ""
 
 
 def _flows_at(call: FlowCall, path: str, parent: FlowKey) -> Iterator[FlowState]:
@@ -139,7 +135,7 @@ def _status_of_run(ended: RunFinished) -> FlowStatus:
 
 
 def _record(call: FlowCall, flow: FlowState, record: Record) -> StepRecord:
-    plan = call.machine.plan_of(flow)
+    plan = flow.plan
     step, step_id = plan.step(record.step), plan.step_id(record.step)
     took = [one for visit in record.visits if (one := call.replay.took.get((step_id, visit))) is not None]
     ends = [one.ended for one in took if one.ended is not None]
@@ -177,7 +173,7 @@ def _child(call: FlowCall, flow: FlowState, record: Record) -> FlowState | None:
 
 def _spent_on(call: FlowCall, flow: FlowState, record: Record) -> Usage:
     """Return the usage of one record of a step, inner flows at any depth included."""
-    step_id = call.machine.plan_of(flow).step_id(record.step)
+    step_id = flow.plan.step_id(record.step)
     usage = Usage.of([one for visit in record.visits for one in _records(call, _place(step_id, visit))])
     child = _child(call, flow, record)
     return usage if child is None else usage + _spent(call, child)

@@ -210,11 +210,11 @@ class FlowCall:
         flow, state, record = self.state(step_id)
         now = self.flow.clock()
         for around in reversed([*self.machine.around(flow)]):
-            budget = self.machine.plan_of(around).flow.budget
+            budget = around.plan.flow.budget
             clock = self.replay.clocks.get(around.key)
             if budget is not None and clock is not None:
                 seconds = now - clock.began - clock.waited
-                name = self.machine.plan_of(around).flow.name
+                name = around.plan.flow.name
                 if over := _over(budget, self.replay.spent[around.key], seconds, f"flow {name!r}"):
                     return Exceeded(over, around.path)
         took = self.replay.took[step_id, record.visits[0]]
@@ -229,7 +229,7 @@ class FlowCall:
         _, step = self.spec(step_id)
         budgets = [*step.budgets]
         for around in self.machine.around(self.machine.flow_of(step_id)):
-            if (budget := self.machine.plan_of(around).flow.budget) is not None:
+            if (budget := around.plan.flow.budget) is not None:
                 budgets.append(budget)
         return any(one.usd is not None for one in budgets)
 

@@ -131,12 +131,12 @@ class WorkflowRun:
             status=status,
             output=machine.output if status == "complete" else None,
             outputs={
-                self._path(flow.path, name): given["output"]
+                flow.plan.step_id(name): given["output"]
                 for flow in machine.state.flows.values()
                 for name, given in flow.outputs.items()
             },
             violations={
-                self._path(flow.path, record.step): record.violations[-1]
+                flow.plan.step_id(record.step): record.violations[-1]
                 for flow in machine.state.flows.values()
                 for record in flow.records
                 if record.outcome == "failed" and record.violations
@@ -150,10 +150,6 @@ class WorkflowRun:
             questions=self._questions(finish) if is_paused else (),
             log=self.log,
         )
-
-    @staticmethod
-    def _path(flow: str, step: str) -> str:
-        return f"{flow}.{step}" if flow else step
 
     def _questions(self, finish: RunFinished) -> tuple[Question, ...]:
         log = self.opened.log
