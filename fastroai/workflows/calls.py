@@ -206,32 +206,31 @@ class FlowCall:
 
     def _exceeded(self, step_id: str) -> Exceeded | None:
         """Return the outermost budget that is used up."""
-        _, step = self.spec(step_id)
-        flow, state, record = self.state(step_id)
+        _, state, record = self.state(step_id)
         now = self.flow.clock()
-        for around in reversed([*self.machine.around(flow)]):
-            budget = around.plan.flow.budget
-            clock = self.replay.clocks.get(around.key)
-            if budget is not None and clock is not None:
-                seconds = now - clock.began - clock.waited
-                name = around.plan.flow.name
-                if over := _over(budget, self.replay.spent[around.key], seconds, f"flow {name!r}"):
-                    return Exceeded(over, around.path)
-        took = self.replay.took[step_id, record.visits[0]]
-        for budget in step.budgets:
-            spent = self.replay.spent[step_id, state.entry]
-            if over := _over(budget, spent, now - took.began, f"step {step_id!r}"):
-                return Exceeded(over, None)
+        for budget, flow in self._budgets(step_id):
+            if flow is None:
+                what, began = f"step {step_id!r}", self.replay.took[step_id, record.visits[0]].began
+                spent = self.replay.spent[step_id, state.entry]
+            else:
+                clock = self.replay.clocks[flow.key]
+                what, began = f"flow {flow.plan.flow.name!r}", clock.began + clock.waited
+                spent = self.replay.spent[flow.key]
+            if over := _over(budget, spent, now - began, what):
+                return Exceeded(over, None if flow is None else flow.path)
         return None
 
     def needs_prices(self, step_id: str) -> bool:
         """Return whether a budget in US dollars holds for a step."""
-        _, step = self.spec(step_id)
-        budgets = [*step.budgets]
-        for around in self.machine.around(self.machine.flow_of(step_id)):
-            if (budget := around.plan.flow.budget) is not None:
-                budgets.append(budget)
-        return any(one.usd is not None for one in budgets)
+        return any(budget.usd is not None for budget, _ in self._budgets(step_id))
+
+    def _budgets(self, step_id: str) -> Iterator[tuple[Budget, FlowState | None]]:
+        """Yield the budgets that hold for a step, those of outer flows first, each with its flow."""
+        for flow in reversed([*self.machine.around(self.machine.flow_of(step_id))]):
+            if flow.plan.flow.budget is not None:
+                yield flow.plan.flow.budget, flow
+        for budget in self.spec(step_id)[1].budgets:
+            yield budget, None
 
 
 def _over(budget: Budget, spent: Usage, seconds: float, what: str) -> str | None:
