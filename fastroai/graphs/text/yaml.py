@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, NotRequired, TypedDict, cast
 from pydantic import Field, JsonValue
 
 from fastroai.documents.parts import Misfit, Misshapen, Part, PartsAt, shaped
-from fastroai.documents.yaml_text import DocumentProblem, Way, YamlText, kind, read_yaml_of
+from fastroai.documents.yaml_text import DocumentProblem, Way, YamlText, kind, read_yaml
 from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.graphs.errors import GraphProblem, GraphValidationError
 from fastroai.graphs.shape.edge import Edge, When
@@ -90,7 +90,7 @@ def load_graph_yaml(source: str | Path, *, nodes: Mapping[str, NodeLike[Any]]) -
         MissingExtraError: PyYAML is not installed (the extra `yaml`).
     """
     file = str(source) if isinstance(source, Path) else None
-    text = read_yaml_of(source, "Graph.from_yaml")
+    text = read_yaml(source, "Graph.from_yaml")
     data = _with_nodes_by_id(text)
     shown = data.get("name") if isinstance(data, dict) else None
     name = shown if isinstance(shown, str) and shown else "(no name)"
@@ -243,14 +243,7 @@ class _Arguments:
             return None
         given = self._nodes[name]
         node = given if isinstance(given, Node) else Node(given)
-        return Node(
-            node.step,
-            reads=node.reads if part.reads is None else part.reads,
-            writes=node.writes if part.writes is None else part.writes,
-            max_visits=node.max_visits if part.max_visits is None else part.max_visits,
-            focus=node.focus if part.focus is None else part.focus,
-            answer_type=node.answer_type,
-        )
+        return replace(node, **part.model_dump(exclude={"step"}, exclude_none=True))
 
     def _budget(self) -> Budget | None:
         part = self._document.budget

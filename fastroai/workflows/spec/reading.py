@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final, cast, get_args
 
 from fastroai.documents.parts import Misshapen, mended, shaped
-from fastroai.documents.yaml_text import YamlText, read_yaml_of
+from fastroai.documents.yaml_text import YamlText, read_yaml
 from fastroai.workflows.errors import WorkflowValidationError
 from fastroai.workflows.spec.document import FlowSpec, Version, WorkflowInfo, WorkflowSpec
 from fastroai.workflows.spec.fields import completed, read_contracts, read_fields
@@ -42,7 +42,7 @@ def load_spec(source: str | Path) -> WorkflowSpec:
             `workflows`).
     """
     file = str(source) if isinstance(source, Path) else None
-    text = read_yaml_of(source, "load_spec", max_depth=MAX_SPEC_DEPTH, max_values=MAX_SPEC_VALUES)
+    text = read_yaml(source, "load_spec", max_depth=MAX_SPEC_DEPTH, max_values=MAX_SPEC_VALUES)
     problems = Problems(text, file, text.text.splitlines())
     try:
         spec = _read(text, problems)

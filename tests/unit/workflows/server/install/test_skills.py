@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.workflow_servers import server_here
 
-from fastroai.documents.yaml_text import read_yaml_of
+from fastroai.documents.yaml_text import read_yaml
 from fastroai.store import MemoryRunStore
 from fastroai.workflows import WorkflowRuns, load_spec
 from fastroai.workflows.server.install.texts import SKILLS, instructions, skill_texts
@@ -119,7 +119,7 @@ def spec_of(skill: str) -> str:
 @pytest.mark.parametrize("skill", SKILLS)
 def test_a_skill_says_what_it_is_for_and_when(skill: str) -> None:
     front, _, body = TEXTS[skill].removeprefix("---\n").partition("\n---\n")
-    said = read_yaml_of(front, "skill").data
+    said = read_yaml(front, "skill").data
     assert isinstance(said, dict)
     assert said["name"] == f"fastroai-{skill}"
     assert 50 < len(said["description"]) <= 1024
