@@ -109,11 +109,10 @@ class GraphWork:
         setup, machine = self._setup, self._machine
         visit = machine.decided_after(started)
         assert visit is not None
-        assert setup.decider is not None
         branch = machine.branch_of(started)
         assert branch is not None
         decided = run_step(
-            DecideStep(setup.decider, setup, visit.node, machine.output_of(visit)),
+            DecideStep(setup, visit.node, machine.output_of(visit)),
             scoped=begun,
             data=data_of_visit(self._data, setup.plan, branch, begun, None),
             deps=self._deps,

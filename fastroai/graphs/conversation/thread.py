@@ -170,16 +170,16 @@ class Thread:
 
     def messages(self) -> list[ModelMessage]:
         """Return the history that a call begins with."""
-        before = [] if self.summary is None else [summary_message(self.summary)]
-        return [*before, *(message for phase in self.phases for message in phase.messages)]
+        return self._history(self.phases)
 
     def older(self) -> list[ModelMessage]:
         """Return the messages that a compaction shortens; empty if all of them are kept."""
         kept = len(self.phases) - self.conversation.keep_phases
-        if kept <= 0:
-            return []
+        return self._history(self.phases[:kept]) if kept > 0 else []
+
+    def _history(self, phases: Sequence[Phase]) -> list[ModelMessage]:
         before = [] if self.summary is None else [summary_message(self.summary)]
-        return [*before, *(message for phase in self.phases[:kept] for message in phase.messages)]
+        return [*before, *(message for phase in phases for message in phase.messages)]
 
     def compact(self, compaction: Compaction) -> Thread:
         """Return the thread with its older phases shortened, or this thread if that changes nothing."""
