@@ -10,9 +10,9 @@ from typing import Any, Final, Literal
 from fastroai.runtime.facts import RunFinished, StepSkipped
 from fastroai.store.reading.history import RunSummary
 from fastroai.workflows.answers import (
+    ENDS,
     AwaitGate,
     DeclaredField,
-    EndStatus,
     ErrorAnswer,
     ExecuteFlow,
     ExecuteStep,
@@ -31,8 +31,6 @@ from fastroai.workflows.machine.iterations import IterationOutcome, Loop, Report
 from fastroai.workflows.machine.machine import SKIP_IF
 from fastroai.workflows.machine.state import FlowState
 from fastroai.workflows.spec.document import IterationSpec
-
-_ENDS: Final[dict[str, EndStatus]] = {"finished": "complete", "cancelled": "killed", "failed": "failed"}
 
 
 def next_of(call: FlowCall, *, reverted_to: str | None = None) -> NextAnswer:
@@ -57,7 +55,7 @@ def ended_of(
     flow, machine = call.machine.state.flows[""], call.machine
     stopped = machine.state.stopped
     return FlowEnded(
-        status=_ENDS[finish.status],
+        status=ENDS[finish.status],
         flow_id=call.run_id,
         flow=flow.plan.flow.name,
         output=flow.output,

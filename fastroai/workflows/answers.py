@@ -6,9 +6,10 @@ Each answer says by its `status` what to do next. An error is an answer as well:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
@@ -17,6 +18,8 @@ from fastroai.workflows.machine.state import ResolvedBy
 from fastroai.workflows.spec.document import FieldSpec, FieldType, GatePolicy, Mode
 
 EndStatus: TypeAlias = Literal["complete", "killed", "failed"]
+ENDS: Final[Mapping[str, EndStatus]] = {"finished": "complete", "cancelled": "killed", "failed": "failed"}
+"""The statuses of flows that are over, by those of their runs."""
 
 FlowStatus: TypeAlias = Literal["in_progress", EndStatus, "cancelled"]
 """The status of a flow in an audit."""

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from fastroai.places import quoted
 from fastroai.records import RequestRecord, Usage
-from fastroai.runtime.facts import RunFinished
 from fastroai.workflows.answers import (
+    ENDS,
     AuditAnswer,
     FlowStatus,
     IterationRecord,
@@ -119,19 +119,10 @@ def _status(call: FlowCall, flow: FlowState) -> FlowStatus:
     ended = call.flow.recorded.ended
     if flow.status != "running":
         return flow.status
-    return "in_progress" if ended is None or flow.path else _status_of_run(ended)
-
-
-def _status_of_run(ended: RunFinished) -> FlowStatus:
-    match ended.status:
-        case "finished":
-            return "complete"
-        case "failed":
-            return "failed"
-        case "cancelled":
-            return "killed" if ended.reason_code == "killed" else "cancelled"
-        case "paused" | "running":
-            return "in_progress"
+    if ended is None or flow.path or ended.status not in ENDS:
+        return "in_progress"
+    was_killed = ended.reason_code == "killed"
+    return "cancelled" if ended.status == "cancelled" and not was_killed else ENDS[ended.status]
 
 
 def _record(call: FlowCall, flow: FlowState, record: Record) -> StepRecord:

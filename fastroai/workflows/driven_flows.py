@@ -467,11 +467,8 @@ class WorkflowRuns:
         It puts nothing on record, and also works while another process runs the flow. Return an `ErrorAnswer`
         if there is no such flow, or its record cannot be read.
         """
-        run_id, _, path = flow_id.partition("/")
-        async with self._runs.opened(run_id, running_too=True) as opened:
-            call = FlowCall(opened, path)
-            check_path(call)
-            return audit_of(call, call.machine.state.flows[path])
+        async with self._read(flow_id, running_too=True) as call:
+            return audit_of(call, call.machine.state.flows[call.path])
 
     @answered
     async def due(self, flow_id: str) -> NextAnswer:
@@ -480,12 +477,9 @@ class WorkflowRuns:
         So a gate whose time is over is still due. Return an `ErrorAnswer` if there is no such flow, another
         process runs it, or it was cancelled or paused.
         """
-        run_id, _, path = flow_id.partition("/")
-        async with self._runs.opened(run_id) as opened:
-            call = FlowCall(opened, path)
-            check_path(call)
-            if opened.goes_on:
-                self._runs.resume(opened)
+        async with self._read(flow_id) as call:
+            if call.flow.goes_on:
+                self._runs.resume(call.flow)
                 await call.follow()
             return next_of(call)
 
@@ -520,20 +514,26 @@ class WorkflowRuns:
     # --- parts of calls ---
 
     @asynccontextmanager
+    async def _read(self, flow_id: str, *, running_too: bool = False) -> AsyncIterator[FlowCall]:
+        """Open a flow for a call, as its log has it."""
+        run_id, _, path = flow_id.partition("/")
+        async with self._runs.opened(run_id, running_too=running_too) as opened:
+            call = FlowCall(opened, path)
+            check_path(call)
+            yield call
+
+    @asynccontextmanager
     async def _opened(self, flow_id: str, *, times_out: bool = True) -> AsyncIterator[FlowCall]:
         """Open a flow for a call, and bring it up to date with everything that happened since the last call.
 
         In the meantime, a person may have answered at a gate in the inbox, the process that ran the flow may
         have died, and a gate may have run out of time.
         """
-        run_id, _, path = flow_id.partition("/")
-        check_run_id(run_id)
-        async with self._runs.opened(run_id) as opened:
-            call = FlowCall(opened, path)
-            check_path(call)
-            await self._runs.see_header(opened)
-            if opened.goes_on:
-                self._runs.resume(opened)
+        check_run_id(flow_id.partition("/")[0])
+        async with self._read(flow_id) as call:
+            await self._runs.see_header(call.flow)
+            if call.flow.goes_on:
+                self._runs.resume(call.flow)
                 await self._save(call)
             if times_out:
                 await self._time_out(call)
@@ -570,12 +570,7 @@ class WorkflowRuns:
             )
             raise refuse("invalid_usage", f"The usage has the wrong form: {problems}") from None
         provider, model = provider_and_name(report.model, None)
-        tokens = Tokens(
-            input_tokens=report.input_tokens,
-            output_tokens=report.output_tokens,
-            cache_read_tokens=report.cache_read_tokens,
-            cache_write_tokens=report.cache_write_tokens,
-        )
+        tokens = Tokens(**report.model_dump(exclude={"model"}))
         cost = self._calculator.cost_of_usage(tokens, model=model, provider=provider)
         if needs_prices and not cost.complete:
             message = (

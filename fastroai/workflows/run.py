@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
+
+from pydantic import JsonValue
 
 from fastroai.runs.execution import OpenRun
 from fastroai.runs.request import RunRequest
 from fastroai.runs.running.machine import Decision
+from fastroai.runs.running.replay import replay_log
 from fastroai.runs.running.runner import Runner
 from fastroai.runs.running.units import Past
 from fastroai.runtime.facts import RunFinished
@@ -16,7 +19,7 @@ from fastroai.steps.shared import Shared
 from fastroai.store.open_questions import Question
 from fastroai.store.record.log import RunLog
 from fastroai.workflows.machine.machine import WorkflowMachine
-from fastroai.workflows.replay import replayed
+from fastroai.workflows.replay import WorkflowReplay
 from fastroai.workflows.result import WorkflowResult, WorkflowStatus, WorkflowUsage
 from fastroai.workflows.work import WorkflowSetup, WorkflowWork
 
@@ -43,7 +46,9 @@ class WorkflowRun:
             self.machine = WorkflowMachine(plan, width=width, fits=fits, part=part)
             self.decisions = self.machine.handle(opened.started)
         else:
-            replay = replayed(plan, opened.inputs, kept.recorded, codec=kept.codec, width=width, fits=fits)
+            given, at = cast("Mapping[str, JsonValue]", opened.inputs), kept.recorded.opened.part
+            replay = WorkflowReplay(plan, given, at, codec=kept.codec, width=width, fits=fits)
+            replay_log(replay, kept.recorded, "")
             self.machine, self.decisions, past = replay.machine, replay.decisions, replay.past.values()
         data = RunData(plan.entry.flow.name, part.path, Shared.of(request.context))
         work = WorkflowWork(setup, self.machine, data=data, deps=request.deps, scope=scope, log=opened.log)

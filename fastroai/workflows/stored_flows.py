@@ -17,6 +17,7 @@ from pydantic import JsonValue
 
 from fastroai.errors import RevisionConflict, RunConflict
 from fastroai.runs.openings import RunKeeper
+from fastroai.runs.running.replay import replay_log
 from fastroai.runtime import classify
 from fastroai.runtime.facts import (
     AnswerGiven,
@@ -41,7 +42,7 @@ from fastroai.store.record.unsealing import entries_to_go_on, seal_payloads
 from fastroai.store.run_store import largest_value
 from fastroai.workflows.definition import width_in
 from fastroai.workflows.loading import Loaded, Specs
-from fastroai.workflows.replay import WorkflowReplay, replayed
+from fastroai.workflows.replay import WorkflowReplay
 
 PlanFactT = TypeVar("PlanFactT", bound=PlanFact)
 
@@ -71,14 +72,15 @@ class StoredFlow:
         self.recorded, self.found, self.clock = recorded, found, clock
         self.plan, self.checks, self._codec = loaded.plan, loaded.checks, keeper.codec
         inputs = keeper.restored(recorded.opened.run_id, recorded.inputs)
-        self.replay: WorkflowReplay = replayed(
+        self.replay = WorkflowReplay(
             loaded.plan,
             cast("Mapping[str, JsonValue]", inputs),
-            recorded,
+            recorded.opened.part,
             codec=keeper.codec,
             width=width_in(recorded.definition),
             fits=loaded.checks.fits,
         )
+        replay_log(self.replay, recorded, "")
         if recorded.ended is not None:
             self.replay.finish = recorded.ended  # the machine is not told of time limits
         self.revision = 0 if found is None else len(recorded.entries)
