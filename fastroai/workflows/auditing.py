@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 
 from fastroai.places import quoted
 from fastroai.records import RequestRecord, Usage
@@ -93,18 +94,11 @@ def duration_ms(call: FlowCall, flow: FlowState) -> float:
     if not flow.path:
         last = call.flow.recorded.entries[-1].timestamp
     else:
-        units = [
-            (flow.plan.step_id(record.step), visit) for record in _every(flow) for visit in record.visits
-        ]
+        records = chain(*flow.rounds, flow.records)
+        units = [(flow.plan.step_id(record.step), visit) for record in records for visit in record.visits]
         ends = [took.ended for unit in units if (took := call.replay.took.get(unit)) and took.ended]
         last = max(ends, default=clock.began)
     return _rounded(last - clock.began)
-
-
-def _every(flow: FlowState) -> Iterator[Record]:
-    for records in flow.rounds:
-        yield from records
-    yield from flow.records
 
 
 def _flows_at(call: FlowCall, path: str, parent: FlowKey) -> Iterator[FlowState]:
@@ -173,7 +167,7 @@ def _spent_on(call: FlowCall, flow: FlowState, record: Record) -> Usage:
 def _spent(call: FlowCall, flow: FlowState) -> Usage:
     """Return the usage of a flow, inner flows at any depth included, reverted work excluded."""
     total = Usage()
-    for record in _every(flow):
+    for record in chain(*flow.rounds, flow.records):
         total += _spent_on(call, flow, record)
     return total
 

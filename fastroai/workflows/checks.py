@@ -28,11 +28,6 @@ if TYPE_CHECKING:
 CheckKind: TypeAlias = Literal["schema", "contract", "ensure"]
 """The kind of check that a result has failed."""
 
-_STATUS: Final[Mapping[CheckKind, Literal["ensure_failed", "schema_failed"]]] = {
-    "schema": "schema_failed",
-    "contract": "schema_failed",
-    "ensure": "ensure_failed",
-}
 _ERROR_TYPE: Final[Mapping[CheckKind, str]] = {
     "schema": "SchemaFailed",
     "contract": "ContractFailed",
@@ -55,7 +50,7 @@ class CheckFailure:
     @property
     def status(self) -> Literal["ensure_failed", "schema_failed"]:
         """The status of the answer about this failure: `schema_failed` or `ensure_failed`."""
-        return _STATUS[self.kind]
+        return "ensure_failed" if self.kind == "ensure" else "schema_failed"
 
     @property
     def error_type(self) -> str:
