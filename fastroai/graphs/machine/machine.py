@@ -104,9 +104,9 @@ class GraphMachine:
         self._left: dict[Unit, tuple[Branch, _Left]] = {}
         """Visits that run no more and are not over. If their branches go on when the run is resumed, those
         without an open question start anew."""
-        self._held: list[_Outcome] = []
         self._undecided: list[tuple[Branch, tuple[facts.Wait, ...]]] = []
         """The branches in which a decision waits, which are held, with the waits."""
+        self._held: list[_Outcome] = []
         """Outcomes of branches that did not go on. Edges are followed if they go on when the run is resumed.
         """
         self._branches: dict[str, Branch] = {}
@@ -209,15 +209,13 @@ class GraphMachine:
                 self._succeed(self._left.pop(self.visit_of(fact))[0], written, answer)
             case facts.StepFailed():
                 self._on_failure(self.visit_of(fact), fact)
-            case facts.StepCancelled():
-                if (deciding := self._deciding.pop(self.visit_of(fact), None)) is not None:
-                    self._held.append((*deciding, None))
-                else:
-                    self._leave_running(fact, None)
-            case facts.StepHalted(step_id=step_id) if step_id in self.decisions:
+            case facts.StepCancelled() | facts.StepHalted() if fact.step_id in self.decisions:
                 held = self._deciding.pop(self.visit_of(fact))
                 self._held.append((*held, None))
-                self._undecided.append((held[0], fact.waits))
+                if isinstance(fact, facts.StepHalted):
+                    self._undecided.append((held[0], fact.waits))
+            case facts.StepCancelled():
+                self._leave_running(fact, None)
             case facts.StepHalted():
                 self._leave_running(fact, fact.waits)
             case BranchTimedOut(branch=identity):
