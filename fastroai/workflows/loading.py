@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from fastroai.errors import RunCorrupt
@@ -37,7 +37,7 @@ class Specs:
 
     def __init__(self, workspace: Workspace | None) -> None:
         self._workspace = workspace
-        self._kept: OrderedDict[tuple[str, str | None], Loaded] = OrderedDict()
+        self._kept = lru_cache(maxsize=MOST_SPECS)(self._read)
 
     def load(self, text: str, flow: str | None) -> Loaded:
         """Read a spec that begins with `flow`, by default with its entry flow, and return it ready to be run.
@@ -46,14 +46,11 @@ class Specs:
             WorkflowValidationError: the spec cannot run.
             KeyError: the spec has no such flow.
         """
-        loaded = self._kept.pop((text, flow), None)
-        if loaded is None:
-            spec = load_spec(text)
-            loaded = Loaded(plan_of(spec, flow), Checks(spec, self._workspace))
-        self._kept[text, flow] = loaded
-        while len(self._kept) > MOST_SPECS:
-            self._kept.popitem(last=False)
-        return loaded
+        return self._kept(text, flow)
+
+    def _read(self, text: str, flow: str | None) -> Loaded:
+        spec = load_spec(text)
+        return Loaded(plan_of(spec, flow), Checks(spec, self._workspace))
 
     def of_run(self, recorded: Memo) -> Loaded:
         """Return the spec of a run on record.
