@@ -136,7 +136,7 @@ def note_log(setup: PipelineSetup | GraphSetup, opened: OpenRun) -> None:
 WATCHING = {
     "fastroai.pipelines.setup.PipelineMachine": RecordedMachine,
     "fastroai.pipelines.pipeline.PipelineRun": ShadowedPipeline,
-    "fastroai.graphs.execution.GraphRun": ShadowedGraph,
+    "fastroai.graphs.graph.GraphRun": ShadowedGraph,
     "fastroai.runtime.scope.Account": RecordedAccount,
 }
 

@@ -16,8 +16,9 @@ from fastroai.plain_text import plain
 
 if TYPE_CHECKING:
     from fastroai.store.open_questions import Question
-    from fastroai.workflows.answers import ErrorAnswer, ErrorType, GateOutcome, NextAnswer
+    from fastroai.workflows.answers import ErrorAnswer, ErrorType, NextAnswer
     from fastroai.workflows.driven_flows import WorkflowRuns
+    from fastroai.workflows.machine.state import GateOutcome
 
 _CODES: Final[dict[ErrorType, int]] = {
     "flow_not_found": NOT_FOUND,

@@ -105,7 +105,7 @@ def _found(target: Target) -> list[str]:
     found = [
         client.name
         for client in CLIENTS.values()
-        if (target.is_project and (target.root / client.sign).is_dir()) or client.folder(Path.home()).is_dir()
+        if (target.is_project and (target.root / client.sign).is_dir()) or client.home(Path.home()).is_dir()
     ]
     if not found:
         expected = f"the name of a client, because none was found here: {', '.join(CLIENTS)}"

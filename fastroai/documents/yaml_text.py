@@ -77,13 +77,18 @@ class YamlText:
 
 
 def read_yaml(
-    text: str, feature: str, *, max_depth: int = MAX_DEPTH, max_values: int = MAX_VALUES
+    source: object, feature: str, *, max_depth: int = MAX_DEPTH, max_values: int = MAX_VALUES
 ) -> YamlText:
-    """Read a text as far as possible, and note its problems in `problems`.
+    """Read a text, or the file of a `Path`, as far as possible, and note its problems in `problems`.
 
     Raises:
+        ConfigurationError: The source is neither a text nor a `Path`.
         MissingExtraError: PyYAML, which `feature` needs, is not installed (the extra `yaml`).
     """
+    try:
+        text = _text_of(source)
+    except UnicodeDecodeError as error:
+        return YamlText(problems=[DocumentProblem(f"it is not UTF-8: {error.reason}")])
     try:
         import yaml
     except ImportError as error:
@@ -118,25 +123,13 @@ def _too_deep(most: int) -> str:
     return f"it is nested too deeply; at most {most} levels are allowed"
 
 
-def read_yaml_of(
-    source: object, feature: str, *, max_depth: int = MAX_DEPTH, max_values: int = MAX_VALUES
-) -> YamlText:
-    """Read a text, or the file of a `Path`, as `read_yaml` does.
-
-    Raises:
-        ConfigurationError: The source is neither a text nor a `Path`.
-        MissingExtraError: PyYAML, which `feature` needs, is not installed (the extra `yaml`).
-    """
+def _text_of(source: object) -> str:
     if isinstance(source, str):
-        return read_yaml(source, feature, max_depth=max_depth, max_values=max_values)
+        return source
     if not isinstance(source, Path):
         raise ConfigurationError("source", source, "the text of a document, or the pathlib.Path of a file")
-    try:
-        with source.open(encoding="utf-8") as file:
-            text = file.read(MAX_CHARACTERS + 1)
-    except UnicodeDecodeError as error:
-        return YamlText(problems=[DocumentProblem(f"it is not UTF-8: {error.reason}")])
-    return read_yaml(text, feature, max_depth=max_depth, max_values=max_values)
+    with source.open(encoding="utf-8") as file:
+        return file.read(MAX_CHARACTERS + 1)
 
 
 def scalar(text: str) -> str | int | float | bool | None:

@@ -60,13 +60,3 @@ def added(evaluation: Evaluation, left: Value, right: Value) -> Value:
     raise Problem(
         f"'+' needs two numbers, two texts or two lists, not {type_name(left)} and {type_name(right)}"
     )
-
-
-def negated(value: Value) -> Value:
-    """Return `-value`."""
-    return -number(value, "'-'")
-
-
-def positive(value: Value) -> Value:
-    """Return `+value`."""
-    return +number(value, "'+'")

@@ -245,9 +245,9 @@ class Compiler:
             case ast.Not():
                 return lambda evaluation: not operand(evaluation)
             case ast.USub():
-                return lambda evaluation: arithmetic.negated(operand(evaluation))
+                return lambda evaluation: -arithmetic.number(operand(evaluation), "'-'")
             case ast.UAdd():
-                return lambda evaluation: arithmetic.positive(operand(evaluation))
+                return lambda evaluation: +arithmetic.number(operand(evaluation), "'+'")
             case _:
                 return self._refuse(node, refusal(node.op))
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AsyncExitStack
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -15,19 +17,19 @@ from fastroai.calls.call import AgentLike
 from fastroai.contracts.accepted import Accepted, Accepts
 from fastroai.contracts.annotations import Annotation
 from fastroai.drawing import Drawing, mermaid, svg
-from fastroai.errors import ConfigurationError
+from fastroai.errors import BudgetExceeded, ConfigurationError, TimeLimitExceeded, attach_trace
 from fastroai.graphs.configuring import configs_of
 from fastroai.graphs.conversation.conversation import ConversationLike, GraphConversation
 from fastroai.graphs.decoding import needed_by_graph
 from fastroai.graphs.definition import define
 from fastroai.graphs.errors import GraphStopped
-from fastroai.graphs.execution import GraphExecution
 from fastroai.graphs.machine.replay import first_divergence
 from fastroai.graphs.machine.sends import Send
 from fastroai.graphs.machine.writes import writes_of
 from fastroai.graphs.questions import answer_entry
 from fastroai.graphs.result import GraphResult, GraphStream, OutputT
 from fastroai.graphs.resuming import GraphResumes, resuming
+from fastroai.graphs.run import GraphRun
 from fastroai.graphs.setup import GraphSetup
 from fastroai.graphs.shape.edge import Edge
 from fastroai.graphs.shape.node import Node, NodeLike, nodes_of
@@ -40,7 +42,9 @@ from fastroai.records import NOT_GIVEN, Duration, NotGiven, in_seconds
 from fastroai.rows.child_runs import RunRows, parameters_of
 from fastroai.rows.door import MapsRows
 from fastroai.rows.target import RowTarget
+from fastroai.runs.around import how_it_ended
 from fastroai.runs.door import FrontDoor, check_config, check_version
+from fastroai.runs.execution import Execution
 from fastroai.runs.nesting import NestedStep
 from fastroai.runs.openings import AlsoOnRecord, RunKeeper, needed_store
 from fastroai.runs.request import RunRequest
@@ -57,6 +61,8 @@ from fastroai.store.run_store import RunStore, RunStoreLike
 from fastroai.store.signals import Signal
 from fastroai.usage import Budget, BudgetLike, Quote
 from fastroai.usage.limits import NO_LIMITS, limits_of, together
+
+logger = logging.getLogger("fastroai.graphs")
 
 
 @other_names(
@@ -236,13 +242,13 @@ class Graph(
             branch_timeout=in_seconds(branch_timeout),
         )
         hooks = {node_id: configs[node_id].hooks for node_id in self.nodes}
-        self._execution = GraphExecution(
-            self._setup,
+        self._execution = Execution(
+            "graph",
+            name,
             self.config,
             self._limits,
             RunHooks.of(Hooks.of(self.config), hooks),
             self._accepts,
-            self.definition,
             self.estimate,
         )
 
@@ -558,7 +564,36 @@ class Graph(
     # --- parts ---
 
     async def _execute(self, request: RunRequest[DepsT]) -> GraphResult[OutputT]:
-        return await self._execution.run(request)
+        execution = self._execution
+        scope = execution.scope(request)
+        run: GraphRun | None = None
+        try:
+            async with AsyncExitStack() as stack:
+                opened = await execution.open(stack, request, scope, self.definition)
+                run = GraphRun(self._setup, opened, request)
+                finish = await execution.perform(opened, run.runner, run.decisions)
+                if finish.raised is not None:
+                    raise finish.raised
+        except BaseException as error:
+            if run is None:
+                raise
+            attach_trace(error, run.log)  # pyright: ignore[reportArgumentType]
+            last, ending = run.runner.finish, run.machine.ending
+            if last is None or error is not last.raised:
+                if not isinstance(error, BudgetExceeded | TimeLimitExceeded):
+                    raise
+                ending = "budget_exceeded" if isinstance(error, BudgetExceeded) else "failed"
+                last = how_it_ended(error)
+            await execution.tell_end(run.runner, error)
+            assert ending is not None
+            return run.result(ending, last, error if isinstance(error, Exception) else None)
+        ending = run.machine.ending
+        assert ending is not None
+        run.ask_around()
+        run.opened.halt_around(finish)
+        if ending == "paused" and run.opened.kept is None:
+            logger.warning("run %r is paused, and no store keeps it: it cannot be resumed", scope.run_id)
+        return run.result(ending, finish, None)
 
     def _heed(self, run_id: str | None, signal: Signal) -> bool:
         return self._execution.heed(run_id, signal)

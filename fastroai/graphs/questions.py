@@ -52,7 +52,8 @@ def answer_entry(
         RunCorrupt: the record of the run cannot be read.
     """
     run_id = recorded.opened.run_id
-    if isinstance(answer, NotGiven) and node is None and not _asks(recorded):
+    asks = any(isinstance(entry, QuestionAsked) for entry in recorded.entries)
+    if isinstance(answer, NotGiven) and node is None and not asks:
         return ()  # most runs have no question, so that their record need not be replayed
     replay = replayed(setup, inputs, recorded, recorded.opened.part, codec, forgiving=forgiving)
     replay.resumed(RunResumed(part=recorded.opened.part))
@@ -89,10 +90,6 @@ def _answer_to(
     what = f"the answer to node {visit.node!r}"
     stored = value_to_json(checked, setup.answers.get(visit.node), what)
     return AnswerGiven(visit.node, seal(stored, codec), visit=visit.number, id=asked.id)
-
-
-def _asks(recorded: Memo) -> bool:
-    return any(isinstance(entry, QuestionAsked) for entry in recorded.entries)
 
 
 def _asked(run_id: str, asked: Sequence[Visit], answer: object, node: str | None) -> Visit:

@@ -24,7 +24,7 @@ from fastroai.runs.running.machine import Changed, Told, Unit, unit_of
 from fastroai.runs.running.units import BegunUnit
 from fastroai.runs.running.work import Kept
 from fastroai.runtime import RetriesUsed, Scope, facts
-from fastroai.steps import ConversationState
+from fastroai.steps import BaseStep, ConversationState
 from fastroai.steps.context import RunData
 from fastroai.steps.copies import own_copy
 from fastroai.steps.durability import failure_facts
@@ -75,22 +75,27 @@ class GraphWork:
     ) -> Coroutine[Any, Any, object]:
         """Run the step of a node, or the decider after it."""
         setup, machine, node = self._setup, self._machine, started.step_id
+        unit, visit = (node, started.visit), None
+        step: BaseStep[Any, Any]
         if node in machine.decisions:
-            performed, branch = self._decide(started, begun, used)
+            from fastroai.graphs.agents.decider import DecideStep  # loads PydanticAI, which takes a second
+
+            after, branch = machine.visit_of(started), machine.branch_of(started)
+            assert branch is not None
+            step = DecideStep(setup, after.node, machine.output_of(after))
         else:
-            unit = node, started.visit
-            branch = machine.running[unit]
+            branch, step = machine.running[unit], setup.nodes[node].step
             visit = OpenVisit(setup, self._threads, self._write, started, branch, begun)
             self._visits[unit] = visit
-            performed = run_step(
-                setup.nodes[node].step,
-                scoped=begun,
-                data=data_of_visit(self._data, setup.plan, branch, begun, visit),
-                deps=self._deps,
-                config=setup.configs[node],
-                contract=setup.contracts.get(node),
-                used=used,
-            )
+        performed = run_step(
+            step,
+            scoped=begun,
+            data=data_of_visit(self._data, setup.plan, branch, begun, visit),
+            deps=self._deps,
+            config=setup.configs[node],
+            contract=setup.contracts.get(node),
+            used=used,
+        )
         return performed if self._times is None else self._timed(self._times, branch, begun.scope, performed)
 
     @staticmethod
@@ -99,28 +104,6 @@ class GraphWork:
     ) -> object:
         with times.at_work(branch, scope):
             return await performed
-
-    def _decide(
-        self, started: facts.StepStarted, begun: BegunUnit, used: RetriesUsed
-    ) -> tuple[Coroutine[Any, Any, object], Branch]:
-        """Let the decider choose an edge after a visit, in the branch of that visit."""
-        from fastroai.graphs.agents.decider import DecideStep  # loads PydanticAI, which takes a second
-
-        setup, machine = self._setup, self._machine
-        visit = machine.decided_after(started)
-        assert visit is not None
-        assert setup.decider is not None
-        branch = machine.branch_of(started)
-        assert branch is not None
-        decided = run_step(
-            DecideStep(setup.decider, setup, visit.node, machine.output_of(visit)),
-            scoped=begun,
-            data=data_of_visit(self._data, setup.plan, branch, begun, None),
-            deps=self._deps,
-            config=setup.configs[started.step_id],
-            used=used,
-        )
-        return decided, branch
 
     def _write(self, visit: OpenVisit, key: str, value: object) -> object:
         """Put a value that a node has written on record, and return the copy that is kept."""
@@ -181,7 +164,7 @@ class GraphWork:
         if visit is None:
             return  # a decision, or a visit that failed before it began
         error = fact.raised if isinstance(fact, facts.StepFailed) else None
-        phase = None if visit.talk_so_far is None else visit.phase(fact.written, error)
+        phase = visit.phase(fact.written, error)
         if phase is not None and (error is None or phase.compaction):
             said = self._said(fact, phase)
             self._log.note(said, self._as_stored.pop(unit, None) or self._stored_messages(said))

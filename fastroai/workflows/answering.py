@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 from fastroai.runtime.facts import RunFinished, StepSkipped
 from fastroai.store.reading.history import RunSummary
 from fastroai.workflows.answers import (
+    ENDS,
     AwaitGate,
     DeclaredField,
-    EndStatus,
     ErrorAnswer,
     ExecuteFlow,
     ExecuteStep,
@@ -26,12 +27,10 @@ from fastroai.workflows.answers import (
 )
 from fastroai.workflows.auditing import duration_ms, records_of
 from fastroai.workflows.calls import FlowCall
-from fastroai.workflows.machine.iterations import Loop, Reported
+from fastroai.workflows.machine.iterations import IterationOutcome, Loop, Reported
 from fastroai.workflows.machine.machine import SKIP_IF
 from fastroai.workflows.machine.state import FlowState
 from fastroai.workflows.spec.document import IterationSpec
-
-_ENDS: Final[dict[str, EndStatus]] = {"finished": "complete", "cancelled": "killed", "failed": "failed"}
 
 
 def next_of(call: FlowCall, *, reverted_to: str | None = None) -> NextAnswer:
@@ -56,9 +55,9 @@ def ended_of(
     flow, machine = call.machine.state.flows[""], call.machine
     stopped = machine.state.stopped
     return FlowEnded(
-        status=_ENDS[finish.status],
+        status=ENDS[finish.status],
         flow_id=call.run_id,
-        flow=machine.plan_of(flow).flow.name,
+        flow=flow.plan.flow.name,
         output=flow.output,
         trace=records_of(call, flow, flow.records),
         total_duration_ms=duration_ms(call, flow),
@@ -124,7 +123,7 @@ def _step(
 ) -> ExecuteStep:
     _, step = call.spec(step_id)
     _, state, record = call.state(step_id)
-    spec = call.driven.plan.spec
+    spec = call.plan.spec
     function = spec.functions.get(step.function) if step.function is not None else None
     contract = spec.contracts.get(step.output_contract) if step.output_contract is not None else None
     fields = {} if contract is None else contract.fields
@@ -177,7 +176,7 @@ def _next_call(
 
 def _gate(call: FlowCall, step_id: str) -> AwaitGate:
     _, step = call.spec(step_id)
-    gate, function = step.gate, call.driven.plan.spec.functions.get(step.function or "")
+    gate, function = step.gate, call.plan.spec.functions.get(step.function or "")
     assert gate is not None
     wait, left = call.gate_waits.get(call.unit(step_id)), call.machine.revisions_left(step_id)
     deadline = None if wait is None else wait.deadline
@@ -211,12 +210,12 @@ def _reason(call: FlowCall, skipped: StepSkipped) -> str:
 
 
 def iteration_answer(
-    call: FlowCall, step_id: str, spec: IterationSpec, status: str, reported: Reported | None
+    call: FlowCall, step_id: str, spec: IterationSpec, reported: Reported | None = None
 ) -> IterationAnswer:
     """Return how far the loop of a step is, after a report if there was one."""
     gathers = spec.accumulate is not None
     answer = IterationAnswer(
-        status=status,  # type: ignore[arg-type]
+        status="iteration_started" if reported is None else _AFTER_REPORT[reported.outcome],
         flow_id=call.flow_id(call.path),
         step_id=step_id,
         iteration=0,
@@ -227,18 +226,19 @@ def iteration_answer(
     )
     if reported is None:
         return answer
-    return answer.model_copy(
-        update={
-            "iteration": reported.iteration,
-            "exit_criterion_met": reported.is_met,
-            "exit_criterion_error": reported.criterion_error,
-            "outcome": reported.outcome,
-            "accumulated_count": reported.accumulated_count,
-            "new_count": reported.new_count,
-            "dry_streak": reported.dry_streak,
-            "extraction_error": reported.extraction_error,
-        }
-    )
+    fields = asdict(reported)
+    del fields["reason"]
+    return answer.model_copy(update=fields)
+
+
+_AFTER_REPORT: Final[
+    Mapping[IterationOutcome, Literal["iteration_continue", "iteration_exit", "iteration_aborted"]]
+] = {
+    "continue": "iteration_continue",
+    "exit_success": "iteration_exit",
+    "exit_max": "iteration_exit",
+    "exit_abort": "iteration_aborted",
+}
 
 
 def listed(run: RunSummary) -> ListedFlow:

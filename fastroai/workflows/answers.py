@@ -6,28 +6,20 @@ Each answer says by its `status` what to do next. An error is an answer as well:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
+from fastroai.workflows.machine.iterations import IterationOutcome
+from fastroai.workflows.machine.state import ResolvedBy
 from fastroai.workflows.spec.document import FieldSpec, FieldType, GatePolicy, Mode
 
-ResolvedBy: TypeAlias = Literal["human", "agent", "system"]
-"""The one who decided at a gate, as far as FastroAI knows.
-
-`human`: a person, whose decision came through the inbox, the command line, the caller's own program or a
-trusted MCP client. `agent`: an agent, or somebody whose decision an agent has reported. `system`: the policy
-of the gate, or the end of its time.
-"""
-
-GateOutcome: TypeAlias = Literal["approve", "revise", "kill"]
-
-IterationOutcome: TypeAlias = Literal["continue", "exit_success", "exit_max", "exit_abort"]
-"""The effect of a report or an abort on a loop."""
-
 EndStatus: TypeAlias = Literal["complete", "killed", "failed"]
+ENDS: Final[Mapping[str, EndStatus]] = {"finished": "complete", "cancelled": "killed", "failed": "failed"}
+"""The statuses of flows that are over, by those of their runs."""
 
 FlowStatus: TypeAlias = Literal["in_progress", EndStatus, "cancelled"]
 """The status of a flow in an audit."""

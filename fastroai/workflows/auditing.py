@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 
 from fastroai.places import quoted
 from fastroai.records import RequestRecord, Usage
-from fastroai.runtime.facts import RunFinished
 from fastroai.workflows.answers import (
+    ENDS,
     AuditAnswer,
     FlowStatus,
     IterationRecord,
@@ -26,7 +27,7 @@ def records_of(call: FlowCall, flow: FlowState, records: Iterable[Record]) -> tu
 
 def audit_of(call: FlowCall, flow: FlowState) -> AuditAnswer:
     """Return the audit of a flow, with the audits of the flows inside of it."""
-    plan = call.machine.plan_of(flow)
+    plan = flow.plan
     rounds = tuple(
         RoundRecord(round=number, steps=records_of(call, flow, records))
         for number, records in enumerate(flow.rounds)
@@ -71,7 +72,7 @@ def _over(call: FlowCall, flow: FlowState) -> tuple[int, tuple[str, ...]]:
 
     In a complete flow, every step is over: those that nothing led to were skipped.
     """
-    plan = call.machine.plan_of(flow)
+    plan = flow.plan
     latest: dict[str, str] = {}  # a step that a jump repeats has several records
     for records in (*flow.rounds, flow.records):
         latest |= {one.step: one.outcome for one in records}
@@ -93,22 +94,11 @@ def duration_ms(call: FlowCall, flow: FlowState) -> float:
     if not flow.path:
         last = call.flow.recorded.entries[-1].timestamp
     else:
-        units = [
-            (f"{_front(flow)}{record.step}", visit) for record in _every(flow) for visit in record.visits
-        ]
+        records = chain(*flow.rounds, flow.records)
+        units = [(flow.plan.step_id(record.step), visit) for record in records for visit in record.visits]
         ends = [took.ended for unit in units if (took := call.replay.took.get(unit)) and took.ended]
         last = max(ends, default=clock.began)
     return _rounded(last - clock.began)
-
-
-def _every(flow: FlowState) -> Iterator[Record]:
-    for records in flow.rounds:
-        yield from records
-    yield from flow.records
-
-
-def _front(flow: FlowState) -> str:
-    return f"{flow.path}." if flow.path else ""
 
 
 def _flows_at(call: FlowCall, path: str, parent: FlowKey) -> Iterator[FlowState]:
@@ -123,23 +113,14 @@ def _status(call: FlowCall, flow: FlowState) -> FlowStatus:
     ended = call.flow.recorded.ended
     if flow.status != "running":
         return flow.status
-    return "in_progress" if ended is None or flow.path else _status_of_run(ended)
-
-
-def _status_of_run(ended: RunFinished) -> FlowStatus:
-    match ended.status:
-        case "finished":
-            return "complete"
-        case "failed":
-            return "failed"
-        case "cancelled":
-            return "killed" if ended.reason_code == "killed" else "cancelled"
-        case "paused" | "running":
-            return "in_progress"
+    if ended is None or flow.path or ended.status not in ENDS:
+        return "in_progress"
+    was_killed = ended.reason_code == "killed"
+    return "cancelled" if ended.status == "cancelled" and not was_killed else ENDS[ended.status]
 
 
 def _record(call: FlowCall, flow: FlowState, record: Record) -> StepRecord:
-    plan = call.machine.plan_of(flow)
+    plan = flow.plan
     step, step_id = plan.step(record.step), plan.step_id(record.step)
     took = [one for visit in record.visits if (one := call.replay.took.get((step_id, visit))) is not None]
     ends = [one.ended for one in took if one.ended is not None]
@@ -157,7 +138,7 @@ def _record(call: FlowCall, flow: FlowState, record: Record) -> StepRecord:
         agent=step.agent,
         violations=tuple(one for violations in record.violations for one in violations),
         error=record.error,
-        resolved_by=record.resolved_by or None,  # type: ignore[arg-type]
+        resolved_by=record.resolved_by,
         rationale=record.rationale,
         policy=record.policy,
         skip_reason=record.skip_reason,
@@ -177,7 +158,7 @@ def _child(call: FlowCall, flow: FlowState, record: Record) -> FlowState | None:
 
 def _spent_on(call: FlowCall, flow: FlowState, record: Record) -> Usage:
     """Return the usage of one record of a step, inner flows at any depth included."""
-    step_id = call.machine.plan_of(flow).step_id(record.step)
+    step_id = flow.plan.step_id(record.step)
     usage = Usage.of([one for visit in record.visits for one in _records(call, _place(step_id, visit))])
     child = _child(call, flow, record)
     return usage if child is None else usage + _spent(call, child)
@@ -186,7 +167,7 @@ def _spent_on(call: FlowCall, flow: FlowState, record: Record) -> Usage:
 def _spent(call: FlowCall, flow: FlowState) -> Usage:
     """Return the usage of a flow, inner flows at any depth included, reverted work excluded."""
     total = Usage()
-    for record in _every(flow):
+    for record in chain(*flow.rounds, flow.records):
         total += _spent_on(call, flow, record)
     return total
 
@@ -199,23 +180,8 @@ def _records(call: FlowCall, place: str) -> list[RequestRecord]:
     return [one.record for one in call.flow.recorded.requests.charges(place)]
 
 
-def _iterations(reported: object) -> dict[str, tuple[IterationRecord, ...]]:
-    assert isinstance(reported, dict)
-    return {name: tuple(map(iteration_of, reports)) for name, reports in reported.items()}
-
-
-def iteration_of(one: Reported) -> IterationRecord:
-    """Return a report to a loop in the form that answers have, without its result."""
-    return IterationRecord(
-        iteration=one.iteration,
-        outcome=one.outcome,
-        exit_criterion_met=one.is_met,
-        accumulated_count=one.accumulated_count,
-        new_count=one.new_count,
-        dry_streak=one.dry_streak,
-        extraction_error=one.extraction_error,
-        reason=one.reason,
-    )
+def _iterations(reported: Mapping[str, list[Reported]]) -> dict[str, tuple[IterationRecord, ...]]:
+    return {name: tuple(map(IterationRecord.model_validate, reports)) for name, reports in reported.items()}
 
 
 def _rounded(seconds: float) -> float:

@@ -13,12 +13,9 @@ from fastroai.runs.running.machine import Unit
 from fastroai.runtime import facts
 from fastroai.usage import Budget
 from fastroai.workflows.checks import CheckFailure
-from fastroai.workflows.driving import DrivenWorkflow, Reported
-from fastroai.workflows.machine.machine import WorkflowMachine
 from fastroai.workflows.machine.state import FlowState, Record, StepState
 from fastroai.workflows.machine.step_inputs import FLAGGED, GateAnswer, options_at
 from fastroai.workflows.plan import FlowPlan
-from fastroai.workflows.replay import WorkflowReplay
 from fastroai.workflows.spec.document import StepSpec
 from fastroai.workflows.stored_flows import StoredFlow
 
@@ -36,23 +33,8 @@ class FlowCall:
     """A flow as one call sees it. `path` is the inner flow that the call is about, or empty."""
 
     def __init__(self, flow: StoredFlow, path: str) -> None:
-        self.flow, self.path = flow, path
-        self.run_id = flow.recorded.opened.run_id
-
-    @property
-    def driven(self) -> DrivenWorkflow:
-        """The workflow, rebuilt from its log."""
-        return self.flow.driven
-
-    @property
-    def replay(self) -> WorkflowReplay:
-        """The replay of the run, with decisions, times and spending."""
-        return self.driven.replay
-
-    @property
-    def machine(self) -> WorkflowMachine:
-        """The state machine."""
-        return self.driven.machine
+        self.flow, self.path, self.run_id = flow, path, flow.recorded.opened.run_id
+        self.plan, self.replay, self.machine = flow.plan, flow.replay, flow.replay.machine
 
     # --- reading the flow ---
 
@@ -91,7 +73,7 @@ class FlowCall:
 
     def spec(self, step_id: str) -> tuple[FlowPlan, StepSpec]:
         """Return a step of the plan, with the plan of its flow."""
-        return self.driven.plan.steps[step_id]
+        return self.plan.steps[step_id]
 
     def state(self, step_id: str) -> tuple[FlowState, StepState, Record]:
         """Return a step that was entered, with its flow and its record."""
@@ -99,10 +81,6 @@ class FlowCall:
         return machine.flow_of(step_id), machine.step(step_id), machine.record(step_id)
 
     # --- reporting facts ---
-
-    def report(self, fact: Reported) -> None:
-        """Tell the machine a fact, which goes on record with the call."""
-        self.flow.add(self.driven.stored(fact))
 
     async def done(
         self, step_id: str, result: JsonValue, spent: RequestRecord | None = None
@@ -112,10 +90,10 @@ class FlowCall:
         failure = await self._checked(step_id, result)
         if spent is not None:
             place = facts.StepStarted(step_id, "", visit=visit).place
-            self.report(facts.SpendingRecorded(place=place, record=spent))
+            self.flow.add(facts.SpendingRecorded(place=place, record=spent))
         exceeded = self._exceeded(step_id)
         if exceeded is not None:
-            self.report(
+            self.flow.add(
                 facts.StepFailed(
                     step_id,
                     _failure("BudgetExceeded", exceeded.message),
@@ -127,7 +105,7 @@ class FlowCall:
             )
         elif failure is not None:
             message = "; ".join(failure.violations)
-            self.report(
+            self.flow.add(
                 facts.StepFailed(
                     step_id,
                     _failure(failure.error_type, message),
@@ -137,7 +115,7 @@ class FlowCall:
                 )
             )
         else:
-            self.report(facts.StepFinished(step_id, result, visit=visit))
+            self.flow.add(facts.StepFinished(step_id, result, visit=visit))
         return failure
 
     @property
@@ -153,7 +131,7 @@ class FlowCall:
         """Report the decision at a gate."""
         wait = self.machine.state.asking.get(unit)
         question = "" if wait is None else wait.id
-        self.report(
+        self.flow.add(
             facts.AnswerGiven(
                 unit[0],
                 answer.to_json(),
@@ -167,7 +145,7 @@ class FlowCall:
     async def _checked(self, step_id: str, result: JsonValue) -> CheckFailure | None:
         """Check a result. Files can be slow to read, so checks that read them run in a thread."""
         _, step = self.spec(step_id)
-        checks, inputs = self.driven.checks, self.machine.inputs(step_id)
+        checks, inputs = self.flow.checks, self.machine.inputs(step_id)
         if any("file_" in one.text for one in step.ensure):
             return await asyncio.to_thread(checks.of_result, step, result, inputs)
         return checks.of_result(step, result, inputs)
@@ -195,7 +173,7 @@ class FlowCall:
 
     def _ask(self, step_id: str, visit: int, now: float) -> None:
         plan, step = self.spec(step_id)
-        gate, function = step.gate, self.driven.plan.spec.functions.get(step.function or "")
+        gate, function = step.gate, self.plan.spec.functions.get(step.function or "")
         assert gate is not None
         left = self.machine.revisions_left(step_id)
         question: dict[str, JsonValue] = {
@@ -222,38 +200,37 @@ class FlowCall:
             deadline=deadline,
         )
         asked.id = facts.question_id(asked.place)
-        self.report(asked)
+        self.flow.add(asked)
 
     # --- budgets ---
 
     def _exceeded(self, step_id: str) -> Exceeded | None:
         """Return the outermost budget that is used up."""
-        _, step = self.spec(step_id)
-        flow, state, record = self.state(step_id)
+        _, state, record = self.state(step_id)
         now = self.flow.clock()
-        for around in reversed([*self.machine.around(flow)]):
-            budget = self.machine.plan_of(around).flow.budget
-            clock = self.replay.clocks.get(around.key)
-            if budget is not None and clock is not None:
-                seconds = now - clock.began - clock.waited
-                name = self.machine.plan_of(around).flow.name
-                if over := _over(budget, self.replay.spent[around.key], seconds, f"flow {name!r}"):
-                    return Exceeded(over, around.path)
-        took = self.replay.took[step_id, record.visits[0]]
-        for budget in step.budgets:
-            spent = self.replay.spent[step_id, state.entry]
-            if over := _over(budget, spent, now - took.began, f"step {step_id!r}"):
-                return Exceeded(over, None)
+        for budget, flow in self._budgets(step_id):
+            if flow is None:
+                what, began = f"step {step_id!r}", self.replay.took[step_id, record.visits[0]].began
+                spent = self.replay.spent[step_id, state.entry]
+            else:
+                clock = self.replay.clocks[flow.key]
+                what, began = f"flow {flow.plan.flow.name!r}", clock.began + clock.waited
+                spent = self.replay.spent[flow.key]
+            if over := _over(budget, spent, now - began, what):
+                return Exceeded(over, None if flow is None else flow.path)
         return None
 
     def needs_prices(self, step_id: str) -> bool:
         """Return whether a budget in US dollars holds for a step."""
-        _, step = self.spec(step_id)
-        budgets = [*step.budgets]
-        for around in self.machine.around(self.machine.flow_of(step_id)):
-            if (budget := self.machine.plan_of(around).flow.budget) is not None:
-                budgets.append(budget)
-        return any(one.usd is not None for one in budgets)
+        return any(budget.usd is not None for budget, _ in self._budgets(step_id))
+
+    def _budgets(self, step_id: str) -> Iterator[tuple[Budget, FlowState | None]]:
+        """Yield the budgets that hold for a step, those of outer flows first, each with its flow."""
+        for flow in reversed([*self.machine.around(self.machine.flow_of(step_id))]):
+            if flow.plan.flow.budget is not None:
+                yield flow.plan.flow.budget, flow
+        for budget in self.spec(step_id)[1].budgets:
+            yield budget, None
 
 
 def _over(budget: Budget, spent: Usage, seconds: float, what: str) -> str | None:

@@ -28,11 +28,6 @@ if TYPE_CHECKING:
 CheckKind: TypeAlias = Literal["schema", "contract", "ensure"]
 """The kind of check that a result has failed."""
 
-_STATUS: Final[Mapping[CheckKind, Literal["ensure_failed", "schema_failed"]]] = {
-    "schema": "schema_failed",
-    "contract": "schema_failed",
-    "ensure": "ensure_failed",
-}
 _ERROR_TYPE: Final[Mapping[CheckKind, str]] = {
     "schema": "SchemaFailed",
     "contract": "ContractFailed",
@@ -55,7 +50,7 @@ class CheckFailure:
     @property
     def status(self) -> Literal["ensure_failed", "schema_failed"]:
         """The status of the answer about this failure: `schema_failed` or `ensure_failed`."""
-        return _STATUS[self.kind]
+        return "ensure_failed" if self.kind == "ensure" else "schema_failed"
 
     @property
     def error_type(self) -> str:
@@ -89,25 +84,19 @@ class Checks:
             if violations:
                 return CheckFailure("schema", violations)
         if step.output_contract is not None:
-            failed = self.of_contract(step.output_contract, result)
-            if failed is not None:
-                return failed
+            violations = self.fits(step.output_contract, result)
+            if violations:
+                return CheckFailure("contract", violations)
         data = {"result": result, "input": dict(inputs)}
         outcomes = [self._asked(one).test(data) for one in step.ensure]
         violations = _bounded(outcome.explain() for outcome in outcomes if not outcome.holds)
         return CheckFailure("ensure", violations) if violations else None
 
-    def of_contract(self, name: str, value: JsonValue) -> CheckFailure | None:
-        """Check a value against a contract of the spec; return `None` if it passes."""
-        if name not in self._contracts:
-            self._contracts[name] = compiled(contract_schema(self._spec.contracts[name]))
-        violations = _violations(self._contracts[name], value)
-        return CheckFailure("contract", violations) if violations else None
-
     def fits(self, name: str, value: JsonValue) -> tuple[str, ...]:
         """Return the violations of a contract of the spec by a value; empty if the value passes."""
-        failed = self.of_contract(name, value)
-        return () if failed is None else failed.violations
+        if name not in self._contracts:
+            self._contracts[name] = compiled(contract_schema(self._spec.contracts[name]))
+        return _violations(self._contracts[name], value)
 
     def _schema(self, step: StepSpec, schema: Mapping[str, JsonValue]) -> jsonschema_rs.Validator:
         validator = self._schemas.get(id(schema))

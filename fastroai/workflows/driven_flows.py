@@ -36,19 +36,16 @@ from fastroai.workflows.answers import (
     Committed,
     ErrorAnswer,
     FlowList,
-    GateOutcome,
     IterationAnswer,
     NextAnswer,
     NoTimeout,
     Problem,
     ReportedUsage,
-    ResolvedBy,
     error,
 )
 from fastroai.workflows.auditing import audit_of
 from fastroai.workflows.calls import FlowCall
 from fastroai.workflows.definition import TAG, define
-from fastroai.workflows.driving import Specs
 from fastroai.workflows.errors import WorkflowValidationError
 from fastroai.workflows.facts import (
     CheckpointRestored,
@@ -59,7 +56,9 @@ from fastroai.workflows.facts import (
     SkipRequested,
 )
 from fastroai.workflows.inputs import input_problems, with_defaults
+from fastroai.workflows.loading import Specs
 from fastroai.workflows.machine.iterations import merged
+from fastroai.workflows.machine.state import GateOutcome, ResolvedBy
 from fastroai.workflows.machine.step_inputs import GateAnswer
 from fastroai.workflows.refusals import (
     MAX_CHECKPOINTS,
@@ -321,7 +320,7 @@ class WorkflowRuns:
         """
         async with self._opened(flow_id) as call:
             full = due_step(call, step_id)
-            call.report(SkipRequested(full, visit=call.unit(full)[1], reason=short_text(reason)))
+            call.flow.add(SkipRequested(full, visit=call.unit(full)[1], reason=short_text(reason)))
             await self._save(call)
             return next_of(call)
 
@@ -339,7 +338,7 @@ class WorkflowRuns:
             if len(checkpoints) >= MAX_CHECKPOINTS and name not in checkpoints:
                 message = f"A flow has at most {MAX_CHECKPOINTS} checkpoints. Set one of these again."
                 raise refuse("invalid_label", message, None, *checkpoints)
-            call.report(CheckpointSet(label=name))
+            call.flow.add(CheckpointSet(label=name))
             await self._save(call)
             return Committed(
                 status="committed",
@@ -368,7 +367,7 @@ class WorkflowRuns:
                 ended = "complete" if finish.status == "finished" else "killed"
                 message = f"The flow is {ended}, and cannot go back. Begin another one with plan."
                 raise refuse("not_revertible", message)
-            call.report(CheckpointRestored(label=name))
+            call.flow.add(CheckpointRestored(label=name))
             await self._save(call)
             return next_of(call, reverted_to=name)
 
@@ -392,9 +391,9 @@ class WorkflowRuns:
                     f"The loop of step {step_id!r} has ended: {loop.outcome}. Report the step with step_done."
                 )
                 raise refuse("iteration_ended", message, step_id)
-            call.report(IterationStarted(full, visit=unit[1]))
+            call.flow.add(IterationStarted(full, visit=unit[1]))
             await self._save(call)
-            return iteration_answer(call, step_id, spec, "iteration_started", None)
+            return iteration_answer(call, step_id, spec)
 
     @answered
     async def iteration_report(
@@ -409,11 +408,9 @@ class WorkflowRuns:
         async with self._opened(flow_id) as call:
             full = step_in_loop(call, step_id)
             given = as_json(result, "the result", "invalid_result")
-            call.report(IterationReported(full, given, visit=call.unit(full)[1]))
+            call.flow.add(IterationReported(full, given, visit=call.unit(full)[1]))
             await self._save(call)
-            reported = call.machine.flow_of(full).iterations[call.spec(full)[1].id][-1]
-            status = "iteration_continue" if reported.outcome == "continue" else "iteration_exit"
-            return iteration_answer(call, step_id, iteration_of(call, step_id, full), status, reported)
+            return self._after_report(call, step_id, full)
 
     @answered
     async def iteration_abort(
@@ -426,12 +423,9 @@ class WorkflowRuns:
         """
         async with self._opened(flow_id) as call:
             full = step_in_loop(call, step_id)
-            call.report(IterationAborted(full, visit=call.unit(full)[1], reason=short_text(reason)))
+            call.flow.add(IterationAborted(full, visit=call.unit(full)[1], reason=short_text(reason)))
             await self._save(call)
-            reported = call.machine.flow_of(full).iterations[call.spec(full)[1].id][-1]
-            return iteration_answer(
-                call, step_id, iteration_of(call, step_id, full), "iteration_aborted", reported
-            )
+            return self._after_report(call, step_id, full)
 
     @answered
     async def check_timeouts(self, flow_id: str) -> NextAnswer | NoTimeout:
@@ -472,11 +466,8 @@ class WorkflowRuns:
         It puts nothing on record, and also works while another process runs the flow. Return an `ErrorAnswer`
         if there is no such flow, or its record cannot be read.
         """
-        run_id, _, path = flow_id.partition("/")
-        async with self._runs.opened(run_id, running_too=True) as opened:
-            call = FlowCall(opened, path)
-            check_path(call)
-            return audit_of(call, call.machine.state.flows[path])
+        async with self._read(flow_id, running_too=True) as call:
+            return audit_of(call, call.machine.state.flows[call.path])
 
     @answered
     async def due(self, flow_id: str) -> NextAnswer:
@@ -485,12 +476,9 @@ class WorkflowRuns:
         So a gate whose time is over is still due. Return an `ErrorAnswer` if there is no such flow, another
         process runs it, or it was cancelled or paused.
         """
-        run_id, _, path = flow_id.partition("/")
-        async with self._runs.opened(run_id) as opened:
-            call = FlowCall(opened, path)
-            check_path(call)
-            if opened.goes_on:
-                self._runs.resume(opened)
+        async with self._read(flow_id) as call:
+            if call.flow.goes_on:
+                self._runs.resume(call.flow)
                 await call.follow()
             return next_of(call)
 
@@ -525,24 +513,35 @@ class WorkflowRuns:
     # --- parts of calls ---
 
     @asynccontextmanager
+    async def _read(self, flow_id: str, *, running_too: bool = False) -> AsyncIterator[FlowCall]:
+        """Open a flow for a call, as its log has it."""
+        run_id, _, path = flow_id.partition("/")
+        async with self._runs.opened(run_id, running_too=running_too) as opened:
+            call = FlowCall(opened, path)
+            check_path(call)
+            yield call
+
+    @asynccontextmanager
     async def _opened(self, flow_id: str, *, times_out: bool = True) -> AsyncIterator[FlowCall]:
         """Open a flow for a call, and bring it up to date with everything that happened since the last call.
 
         In the meantime, a person may have answered at a gate in the inbox, the process that ran the flow may
         have died, and a gate may have run out of time.
         """
-        run_id, _, path = flow_id.partition("/")
-        check_run_id(run_id)
-        async with self._runs.opened(run_id) as opened:
-            call = FlowCall(opened, path)
-            check_path(call)
-            await self._runs.see_header(opened)
-            if opened.goes_on:
-                self._runs.resume(opened)
+        check_run_id(flow_id.partition("/")[0])
+        async with self._read(flow_id) as call:
+            await self._runs.see_header(call.flow)
+            if call.flow.goes_on:
+                self._runs.resume(call.flow)
                 await self._save(call)
             if times_out:
                 await self._time_out(call)
             yield call
+
+    @staticmethod
+    def _after_report(call: FlowCall, step_id: str, full: str) -> IterationAnswer:
+        reported = call.machine.flow_of(full).iterations[call.spec(full)[1].id][-1]
+        return iteration_answer(call, step_id, iteration_of(call, step_id, full), reported)
 
     async def _time_out(self, call: FlowCall) -> bool:
         """Kill the flow at gates that have run out of time, and put that on record. Return whether it did."""
@@ -570,12 +569,7 @@ class WorkflowRuns:
             )
             raise refuse("invalid_usage", f"The usage has the wrong form: {problems}") from None
         provider, model = provider_and_name(report.model, None)
-        tokens = Tokens(
-            input_tokens=report.input_tokens,
-            output_tokens=report.output_tokens,
-            cache_read_tokens=report.cache_read_tokens,
-            cache_write_tokens=report.cache_write_tokens,
-        )
+        tokens = Tokens(**report.model_dump(exclude={"model"}))
         cost = self._calculator.cost_of_usage(tokens, model=model, provider=provider)
         if needs_prices and not cost.complete:
             message = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
 from typing_extensions import override
 
@@ -110,14 +110,3 @@ class CheckpointRestored(RunFact, PlanFact):
     says: ClassVar = "the run went back to checkpoint {0.label!r}"
     reopens: ClassVar = True
     label: Name[str]
-
-
-OfWorkflow: TypeAlias = (
-    SkipRequested
-    | IterationStarted
-    | IterationReported
-    | IterationAborted
-    | CheckpointSet
-    | CheckpointRestored
-)
-"""Facts that only the machine of a workflow takes in."""

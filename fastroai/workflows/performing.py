@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
@@ -75,7 +75,7 @@ class Performers:
         """
         self._plan, self._functions, self._agents, self._model = plan, functions, agents, model
         self._fields_read = {name: _fields_read(flow) for name, flow in plan.spec.flows.items()}
-        problems = [*self._unknown(), *self._missing()]
+        problems = dict.fromkeys((*self._unknown(), *self._missing()))
         if problems:
             expected = "what the steps need: " + "; ".join(problems)
             raise ConfigurationError("workflow", plan.entry.flow.name, expected)
@@ -119,25 +119,21 @@ class Performers:
     def _model_of(self, step: StepSpec) -> Model | str | None:
         return step.model or self._model
 
-    def _missing(self) -> list[str]:
-        problems: dict[str, None] = {}
+    def _missing(self) -> Iterator[str]:
         for step_id, (_, step) in self._plan.steps.items():
             function = self._plan.spec.functions.get(step.function or "")
             if function is not None and function.mode == "compute":
                 if function.name not in self._functions:
-                    problems[f"functions={{{function.name!r}: ...}}, a callable, as {step_id!r} computes"] = (
-                        None
-                    )
+                    yield f"functions={{{function.name!r}: ...}}, a callable, as {step_id!r} computes"
             elif step.kind in ("function", "inline") and self._agent_for(step) is None:
-                if step.agent is not None and self._model_of(step) is None:
-                    problems[f"agents={{{step.agent!r}: ...}} or a model=, as {step_id!r} asks an agent"] = (
-                        None
-                    )
-                elif self._model_of(step) is None:
-                    problems[f"a model= for {step_id!r}, whose spec names none"] = None
-        return [*problems]
+                if self._model_of(step) is not None:
+                    continue
+                if step.agent is not None:
+                    yield f"agents={{{step.agent!r}: ...}} or a model=, as {step_id!r} asks an agent"
+                else:
+                    yield f"a model= for {step_id!r}, whose spec names none"
 
-    def _unknown(self) -> list[str]:
+    def _unknown(self) -> Iterator[str]:
         spec = self._plan.spec
         computed = [name for name, one in spec.functions.items() if one.mode == "compute"]
         asked = {
@@ -146,29 +142,22 @@ class Performers:
             if step.function not in computed
         }
         asked |= dict.fromkeys(name for name, one in spec.functions.items() if one.mode == "infer")
-        problems = [
-            f"functions= without {name!r}, which is not a compute function of the spec."
-            f"{nearest_hint(name, computed)}"
-            for name in self._functions
-            if name not in computed
-        ]
-        problems += [
-            f"agents= without {name!r}, which is neither an agent nor an infer function of the spec."
-            f"{nearest_hint(name, asked)}"
-            for name in self._agents
-            if name not in asked
-        ]
-        problems += [
-            f"a function as functions[{name!r}], with parameters that can be read, instead of {one!r}"
-            for name, one in self._functions.items()
-            if not _has_parameters(one)
-        ]
-        problems += [
-            f"a FastroAgent as agents[{name!r}]"
-            for name, one in self._agents.items()
-            if not isinstance(one, FastroAgent)
-        ]
-        return problems
+        for name, call in self._functions.items():
+            if name not in computed:
+                hint = nearest_hint(name, computed)
+                yield f"functions= without {name!r}, which is not a compute function of the spec.{hint}"
+            if not _has_parameters(call):
+                what = f"functions[{name!r}], with parameters that can be read, instead of {call!r}"
+                yield f"a function as {what}"
+        for name, agent in self._agents.items():
+            if name not in asked:
+                hint = nearest_hint(name, asked)
+                yield (
+                    f"agents= without {name!r}, which is neither an agent nor an infer function of the "
+                    f"spec.{hint}"
+                )
+            if not isinstance(agent, FastroAgent):
+                yield f"a FastroAgent as agents[{name!r}]"
 
 
 def _fields_read(flow: FlowSpec) -> set[str]:

@@ -33,7 +33,7 @@ from fastroai.workflows.answers import (
 )
 from fastroai.workflows.calls import FlowCall
 from fastroai.workflows.checks import oversize
-from fastroai.workflows.driving import NotAWorkflow
+from fastroai.workflows.loading import NotAWorkflow
 from fastroai.workflows.spec.document import IterationSpec
 
 MAX_TEXT: Final = 10_000
@@ -115,9 +115,9 @@ def check_path(call: FlowCall) -> None:
 def known_step(call: FlowCall, step_id: str) -> str:
     """Return the id that a step has in the run. Refuse the call if the spec has no such step."""
     full = call.full_id(step_id)
-    if full not in call.driven.plan.steps:
+    if full not in call.plan.steps:
         due = _short_ids(call)
-        step_ids = [call.short_id(step) for step in call.driven.plan.steps]
+        step_ids = [call.short_id(step) for step in call.plan.steps]
         message = f"The flow has no step {step_id!r}.{nearest_hint(step_id, step_ids)} {_told_due(call)}"
         raise refuse("step_not_found", message, step_id, *due)
     return full

@@ -15,7 +15,7 @@ from fastroai.data_kinds import DataKind, changed
 from fastroai.errors import RunCorrupt
 from fastroai.records import Usage
 from fastroai.runs.running.machine import Changed, Unit, unit_of
-from fastroai.runs.running.replay import Replay, divergence_of, other_run, replay_log
+from fastroai.runs.running.replay import Replay, divergence_of, other_run
 from fastroai.runtime import facts
 from fastroai.steps.durability import stored_value
 from fastroai.store.reading.trace import Divergence, RunTrace
@@ -213,21 +213,6 @@ class WorkflowReplay(Replay):
 
     def _corrupt(self, position: int, reason: str) -> RunCorrupt:
         return RunCorrupt(self.machine.part.run_id, position, reason)
-
-
-def replayed(
-    plan: WorkflowPlan,
-    inputs: Mapping[str, JsonValue],
-    recorded: Memo,
-    *,
-    codec: PayloadCodec | None = None,
-    width: int | None = None,
-    fits: Fits | None = None,
-) -> WorkflowReplay:
-    """Replay a workflow from the log of a run. Raises `RunCorrupt` if the log does not fit the workflow."""
-    part = recorded.opened.part
-    replay = WorkflowReplay(plan, inputs, part, codec=codec, width=width, fits=fits)
-    return replay_log(replay, recorded, part.place)
 
 
 def first_divergence(

@@ -7,14 +7,17 @@ only the new facts of the log: its cost does not grow with the history of the ru
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from time import time
-from typing import Final
+from typing import Final, TypeVar, cast
+
+from pydantic import JsonValue
 
 from fastroai.errors import RevisionConflict, RunConflict
 from fastroai.runs.openings import RunKeeper
+from fastroai.runs.running.replay import replay_log
 from fastroai.runtime import classify
 from fastroai.runtime.facts import (
     AnswerGiven,
@@ -35,9 +38,13 @@ from fastroai.store.record.headers import FoundHeader, log_key, read_header, rea
 from fastroai.store.record.memo import Memo
 from fastroai.store.record.payloads import seal_text
 from fastroai.store.record.runs import append_own, begin_record, change_header, halted_no_longer, new_header
-from fastroai.store.record.unsealing import entries_to_go_on
+from fastroai.store.record.unsealing import entries_to_go_on, seal_payloads
 from fastroai.store.run_store import largest_value
-from fastroai.workflows.driving import DrivenWorkflow, Specs, driven_workflow
+from fastroai.workflows.definition import width_in
+from fastroai.workflows.loading import Loaded, Specs
+from fastroai.workflows.replay import WorkflowReplay
+
+PlanFactT = TypeVar("PlanFactT", bound=PlanFact)
 
 _TRIES: Final = 10
 MOST_KEPT: Final = 64
@@ -51,11 +58,31 @@ class StoredFlow:
         self,
         recorded: Memo,
         found: FoundHeader | None,
-        driven: DrivenWorkflow,
-        clock: Callable[[], float] = time,
+        loaded: Loaded,
+        keeper: RunKeeper,
+        clock: Callable[[], float],
     ) -> None:
-        """Make a run from its log. `found` is its header, `None` if new. `clock` gives Unix time."""
-        self.recorded, self.found, self.driven, self.clock = recorded, found, driven, clock
+        """Replay the log of a run in a new state machine.
+
+        `found` is its header, `None` if new. `clock` gives Unix time.
+
+        Raises:
+            RunCorrupt: the log cannot be replayed.
+        """
+        self.recorded, self.found, self.clock = recorded, found, clock
+        self.plan, self.checks, self._codec = loaded.plan, loaded.checks, keeper.codec
+        inputs = keeper.restored(recorded.opened.run_id, recorded.inputs)
+        self.replay = WorkflowReplay(
+            loaded.plan,
+            cast("Mapping[str, JsonValue]", inputs),
+            recorded.opened.part,
+            codec=keeper.codec,
+            width=width_in(recorded.definition),
+            fits=loaded.checks.fits,
+        )
+        replay_log(self.replay, recorded, "")
+        if recorded.ended is not None:
+            self.replay.finish = recorded.ended  # the machine is not told of time limits
         self.revision = 0 if found is None else len(recorded.entries)
         """Number of entries that the store has."""
         self.decided: list[Fact] = []
@@ -63,7 +90,8 @@ class StoredFlow:
         self._parts = {"": recorded.opened.part}
         self._asked: dict[str, int] = {}
         """Position in the log at which each question was last asked, by question id."""
-        self._note(1, recorded.entries)
+        for position, entry in enumerate(recorded.entries, 1):
+            self._note(position, entry)
 
     @property
     def new(self) -> Sequence[Fact]:
@@ -73,7 +101,7 @@ class StoredFlow:
     @property
     def finish(self) -> RunFinished | None:
         """The fact that says how the run ended, or why it is paused; `None` while something is due."""
-        return self.driven.replay.finish
+        return self.replay.finish
 
     @property
     def goes_on(self) -> bool:
@@ -86,65 +114,60 @@ class StoredFlow:
     @property
     def questions(self) -> tuple[int, ...]:
         """Positions in the log of the questions that wait for an answer."""
-        return tuple(self._asked[wait.id] for wait in self.driven.waits if wait.what == "question")
+        return tuple(self._asked[wait.id] for wait in self.replay.machine.waits if wait.what == "question")
 
-    def add(self, entries: Iterable[PlanFact]) -> None:
-        """Add facts, in the form that the log stores, and the decisions that follow from them."""
-        replay, part = self.driven.replay, self.recorded.opened.part
-        for fact in entries:
-            entry = replace(fact, part=part, timestamp=self.clock())
-            self._append([entry])
-            replay.read(len(self.recorded.entries), entry)
+    def add(self, fact: PlanFact) -> None:
+        """Tell the machine a fact. It goes on record with the call, and so do the decisions that follow."""
+        self._tell(seal_payloads(fact, self._codec))
         self.decide()
 
     def decide(self) -> None:
         """Add the decisions of the machine, except the end of the run, which later facts may undo."""
-        replay, part, at = self.driven.replay, self.recorded.opened.part, self.clock()
-        while pending := [*replay.pending.values()]:
-            for decision in pending:
-                entry = replace(decision, part=part, timestamp=at)
-                self.decided.append(entry)
-                self._append([entry])
-                replay.read(len(self.recorded.entries), entry)
+        while pending := [*self.replay.pending.values()]:
+            self.decided += [self._tell(decision) for decision in pending]
 
     def end(self) -> None:
         """Add the end of the run, if the machine has decided one that is not on record."""
         finish = self.finish
         if finish is not None and finish is not self.recorded.ended:
-            part, at = self.recorded.opened.part, self.clock()
-            ended = _with_failure(replace(finish, part=part, timestamp=at))
+            self.replay.finish = ended = _with_failure(self._dated(finish))
             self.decided.append(ended)
-            self._append([ended])
-            self.driven.replay.finish = ended
+            self._append(ended)
 
     def resumed(self, entry: RunResumed) -> None:
         """Add that the run is taken up."""
-        self._append([entry])
-        self.driven.replay.resumed(entry)
+        self._append(entry)
+        self.replay.resumed(entry)
 
-    def _append(self, entries: Sequence[Fact]) -> None:
-        first = len(self.recorded.entries) + 1
-        self.recorded.add(entries)
-        self._note(first, entries)
+    def _tell(self, fact: PlanFact) -> PlanFact:
+        entry = self._dated(fact)
+        self._append(entry)
+        self.replay.read(len(self.recorded.entries), entry)
+        return entry
 
-    def _note(self, first: int, entries: Sequence[Fact]) -> None:
-        for position, entry in enumerate(entries, first):
-            if isinstance(entry, QuestionAsked):
-                self._asked[entry.id] = position
+    def _dated(self, fact: PlanFactT) -> PlanFactT:
+        return replace(fact, part=self.recorded.opened.part, timestamp=self.clock())
+
+    def _append(self, entry: Fact) -> None:
+        self.recorded.add([entry])
+        self._note(len(self.recorded.entries), entry)
+
+    def _note(self, position: int, entry: Fact) -> None:
+        if isinstance(entry, QuestionAsked):
+            self._asked[entry.id] = position
 
     def take_in(self, entries: Sequence[Fact]) -> None:
         """Take in new entries of the log."""
         locate(entries, self._parts)
-        replay, part = self.driven.replay, self.recorded.opened.part
         for entry in entries:
             if isinstance(entry, RunResumed):
                 self.resumed(entry)
                 continue
-            self._append([entry])
-            if isinstance(entry, PlanFact) and entry.part == part:
-                replay.read(len(self.recorded.entries), entry)
+            self._append(entry)
+            if isinstance(entry, PlanFact) and entry.part == self.recorded.opened.part:
+                self.replay.read(len(self.recorded.entries), entry)
         if self.recorded.ended is not None:
-            replay.finish = self.recorded.ended  # the machine is not told of time limits
+            self.replay.finish = self.recorded.ended  # the machine is not told of time limits
         self.revision = len(self.recorded.entries)
 
 
@@ -159,7 +182,7 @@ class StoredFlows:
     def begun(self, opened: RunStarted) -> StoredFlow:
         """Return a new run, which is not on record yet."""
         recorded = Memo(opened.run_id, [opened])
-        flow = StoredFlow(recorded, None, self._driven(recorded), self._clock)
+        flow = self._flow(recorded, None)
         flow.decide()
         return flow
 
@@ -206,13 +229,10 @@ class StoredFlows:
             flow.take_in(entries_to_go_on(run_id, added.values(), keeper.codec, first=first))
             return flow
         recorded, found = await keeper.read(run_id, running_too=True)
-        return StoredFlow(recorded, found, self._driven(recorded), self._clock)
+        return self._flow(recorded, found)
 
-    def _driven(self, recorded: Memo) -> DrivenWorkflow:
-        driven = driven_workflow(self._specs, recorded, self.keeper)
-        if recorded.ended is not None:
-            driven.replay.finish = recorded.ended  # the machine is not told of time limits
-        return driven
+    def _flow(self, recorded: Memo, found: FoundHeader | None) -> StoredFlow:
+        return StoredFlow(recorded, found, self._specs.of_run(recorded), self.keeper, self._clock)
 
     def resume(self, flow: StoredFlow) -> None:
         """Take a run up that has ended or is paused."""
@@ -284,7 +304,7 @@ class StoredFlows:
             recorded, found = await self.keeper.read(run_id, running_too=True)
             if found.header.owner is not None:
                 return  # a process has taken the run up
-            flow = StoredFlow(recorded, found, self._driven(recorded))
+            flow = self._flow(recorded, found)
             with suppress(RevisionConflict):
                 await change_header(self.keeper.store, found, self._header(flow, found))
                 return

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Any, Final, Protocol
+from typing import Any, Final, TypeAlias
 
 from pydantic import JsonValue
 
@@ -24,7 +24,7 @@ from fastroai.steps.durability import step_place
 from fastroai.steps.execution import run_step
 from fastroai.steps.outputs import Outputs
 from fastroai.store.record.log import Log, run_of
-from fastroai.store.record.payloads import seal
+from fastroai.store.record.unsealing import seal_payloads
 from fastroai.usage import Budget
 from fastroai.usage.limits import limits_of
 from fastroai.workflows.checks import Checks
@@ -32,6 +32,7 @@ from fastroai.workflows.errors import ResultRejected
 from fastroai.workflows.facts import IterationReported, IterationStarted
 from fastroai.workflows.machine.iterations import merged
 from fastroai.workflows.machine.machine import WorkflowMachine
+from fastroai.workflows.machine.state import FlowKey
 from fastroai.workflows.machine.step_inputs import FLAGGED, GateAnswer, options_at
 from fastroai.workflows.performing import NotAnOutput, Performers, Task
 from fastroai.workflows.plan import WorkflowPlan
@@ -45,12 +46,20 @@ _LEAST_USD: Final = Decimal("0.000001")
 """US dollars that are left of a used-up budget: too few to pay for any request."""
 
 
-class Tell(Protocol):
-    """Tells the machine a fact, and puts it on record."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowSetup:
+    """A workflow, ready to run."""
 
-    def __call__(self, fact: Told, stored: facts.Fact | None = None) -> None:
-        """Tell `fact`. `stored` is the same fact in the form in which a store has it."""
-        ...
+    plan: WorkflowPlan
+    performers: Performers
+    checks: Checks
+    config: ResolvedConfig
+    """The settings that hold for every step."""
+    max_concurrency: int | None
+
+
+Tell: TypeAlias = Callable[[Told, facts.Fact | None], None]
+"""Tells the machine a fact, and puts it on record: in the second form, if a store has another one."""
 
 
 class WorkflowWork:
@@ -58,23 +67,20 @@ class WorkflowWork:
 
     def __init__(
         self,
-        plan: WorkflowPlan,
-        performers: Performers,
-        checks: Checks,
+        setup: WorkflowSetup,
         machine: WorkflowMachine,
-        config: ResolvedConfig,
         *,
         data: RunData,
         deps: Any,
         scope: Scope,
         log: Log,
     ) -> None:
-        """`config` holds for all steps, and `data` is the same for all of them."""
-        self.plan, self.performers, self.checks, self.machine = plan, performers, checks, machine
-        self.configs: Mapping[str, ResolvedConfig] = dict.fromkeys(plan.steps, config)
-        self._data, self._deps, self._scope, self._log = data, deps, scope, log
+        """`data` is the same for all steps."""
+        self.setup, self.machine = setup, machine
+        self.configs: Mapping[str, ResolvedConfig] = dict.fromkeys(setup.plan.steps, setup.config)
+        self._data, self._deps, self._scope = data, deps, scope
         self._codec = None if log.run is None else log.run.codec
-        self._flows: dict[tuple[str, int], Scope] = {}
+        self._flows: dict[FlowKey, Scope] = {}
         """Scopes of inner flows that have a budget."""
         self._tell: Tell | None = None
         self._units = BegunUnits()
@@ -88,24 +94,15 @@ class WorkflowWork:
     def scope_around(self, step_id: str) -> Scope:
         """Return the scope of the innermost flow with a budget around a step, or else that of the run."""
         for flow in self.machine.around(self.machine.flow_of(step_id)):
-            if flow.path and (known := self._flow_scope(flow.path, flow.number)) is not None:
-                return known
+            budget = flow.plan.flow.budget
+            if flow.path and budget is not None:
+                if flow.key not in self._flows:
+                    around, limits = self.scope_around(flow.path), limits_of(budget)
+                    self._flows[flow.key] = Scope(
+                        "budget", flow.path, parent=around, limits=limits, deps=self._deps
+                    )
+                return self._flows[flow.key]
         return self._scope
-
-    def _flow_scope(self, path: str, number: int) -> Scope | None:
-        flow = self.plan.steps[path][0].children[self.plan.steps[path][1].id].flow
-        if flow.budget is None:
-            return None
-        if (path, number) not in self._flows:
-            self._flows[path, number] = Scope(
-                "budget", path, parent=self.scope_around(path), limits=limits_of(flow.budget), deps=self._deps
-            )
-        return self._flows[path, number]
-
-    def close(self) -> None:
-        """Close the scopes of inner flows, as the run is over: nothing is charged to them any more."""
-        for scope in reversed(self._flows.values()):
-            scope.close()
 
     # --- visits ---
 
@@ -126,14 +123,11 @@ class WorkflowWork:
     def tell(self, fact: IterationStarted | IterationReported) -> None:
         """Put on record that a loop of a step has begun, or has a new result."""
         assert self._tell is not None
-        stored: facts.Fact | None = None
-        if isinstance(fact, IterationReported) and self._codec is not None:
-            stored = replace(fact, output=seal(fact.output, self._codec))
-        self._tell(fact, stored)
+        self._tell(fact, None if self._codec is None else seal_payloads(fact, self._codec))
 
     def left(self, step_id: str) -> Budget | None:
         """Return the rest of a step's budgets after the attempts before this one; `None` without a budget."""
-        budgets = self.plan.steps[step_id][1].budgets
+        budgets = self.setup.plan.steps[step_id][1].budgets
         if not budgets:
             return None
         before = [self._units[step_id, visit] for visit in self.machine.record(step_id).visits[:-1]]
@@ -172,7 +166,7 @@ class WorkflowWork:
     def _note_budget(self, fact: facts.StepFailed, error: BudgetExceeded) -> None:
         flows = [*self.machine.around(self.machine.flow_of(fact.step_id))]
         for flow in reversed(flows):  # outermost first
-            scope = self._scope if not flow.path else self._flows.get((flow.path, flow.number))
+            scope = self._scope if not flow.path else self._flows.get(flow.key)
             if scope is not None and scope.path == tuple(error.scope_path):
                 fact.budget, fact.budget_of = "outer", flow.path
                 return
@@ -187,7 +181,7 @@ class WorkflowWork:
         """Return a fact in the form in which a store has it; `None` if the form is the same."""
         if self._codec is None or not isinstance(fact, facts.StepFinished | facts.StepFailed):
             return None
-        return replace(fact, output=seal(fact.output, self._codec))
+        return seal_payloads(fact, self._codec)
 
 
 class _Visit(BaseStep[Any, JsonValue]):
@@ -198,7 +192,7 @@ class _Visit(BaseStep[Any, JsonValue]):
     def __init__(self, work: WorkflowWork, started: facts.StepStarted) -> None:
         self._work, self._started = work, started
         self._step_id = started.step_id
-        self._step: StepSpec = work.plan.steps[started.step_id][1]
+        self._step: StepSpec = work.setup.plan.steps[started.step_id][1]
 
     async def execute(self, context: StepContext[Any]) -> JsonValue:
         """Return a result that has passed its checks.
@@ -220,7 +214,7 @@ class _Visit(BaseStep[Any, JsonValue]):
         return result
 
     async def _perform(self, context: StepContext[Any]) -> JsonValue:
-        work, step, performer = self._work, self._step, self._work.performers.by_step[self._step_id]
+        work, step, performer = self._work, self._step, self._work.setup.performers.by_step[self._step_id]
         task = self._task()
         async with budget_scope(work.left(self._step_id), name=self._step_id):
             if step.iteration is None:
@@ -237,7 +231,7 @@ class _Visit(BaseStep[Any, JsonValue]):
 
     async def _iterate(self, context: StepContext[Any], spec: IterationSpec, task: Task) -> JsonValue:
         """Repeat the step until the machine ends its loop, and return the merged result."""
-        work, performer = self._work, self._work.performers.by_step[self._step_id]
+        work, performer = self._work, self._work.setup.performers.by_step[self._step_id]
         visit = self._started.visit
         work.tell(IterationStarted(self._step_id, visit=visit))
         loop = work.machine.record(self._step_id).loop
@@ -254,7 +248,7 @@ class _Visit(BaseStep[Any, JsonValue]):
 
     async def _check(self, context: StepContext[Any], result: JsonValue) -> None:
         """Check a result in a thread, as checks can read files."""
-        step, checks = self._step, self._work.checks
+        step, checks = self._step, self._work.setup.checks
         if step.output_schema is None and step.output_contract is None and not step.ensure:
             return
         inputs = self._work.machine.inputs(self._step_id)
@@ -269,7 +263,7 @@ class _Visit(BaseStep[Any, JsonValue]):
         assert gate is not None
         if record.policy == "flag":
             return FLAGGED.to_json()
-        function = self._work.plan.spec.functions[step.function or ""]
+        function = self._work.setup.plan.spec.functions[step.function or ""]
         left = machine.revisions_left(self._step_id)
         question = {
             "gate": self._step_id,

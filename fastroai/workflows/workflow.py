@@ -31,8 +31,8 @@ from fastroai.runs.signatures import OpenOptions, ResumeOptions
 from fastroai.runtime import blocking
 from fastroai.runtime.facts import RunFinished
 from fastroai.runtime.labels import Labels
-from fastroai.steps import PipelineConfig
-from fastroai.steps.config import limits_in, refuse_on_error
+from fastroai.steps import PipelineConfig, StepConfig
+from fastroai.steps.config import limits_in, refuse_on_error, resolve
 from fastroai.steps.hooks import Hooks, RunHooks
 from fastroai.store.reading.trace import Divergence, RunTrace
 from fastroai.store.run_store import RunStore
@@ -46,10 +46,12 @@ from fastroai.workflows.performing import Agents, Callables, Performers
 from fastroai.workflows.plan import WorkflowPlan, plan_of
 from fastroai.workflows.replay import first_divergence
 from fastroai.workflows.result import WorkflowResult
-from fastroai.workflows.run import WorkflowRun, WorkflowSetup
+from fastroai.workflows.run import WorkflowRun
 from fastroai.workflows.spec.document import FieldSpec, WorkflowSpec
 from fastroai.workflows.spec.drawing import draw_flow
+from fastroai.workflows.spec.files import Workspace
 from fastroai.workflows.spec.reading import load_spec
+from fastroai.workflows.work import WorkflowSetup
 
 
 class Workflow:
@@ -251,7 +253,13 @@ class BoundWorkflow(FrontDoor[Any, Mapping[str, Any], WorkflowResult]):
         refuse_on_error(config, "a workflow", why)
         self.workflow, self.config = workflow, config
         self.name = workflow.name
-        self._setup = WorkflowSetup.of(workflow.plan, performers, workspace, config)
+        self._setup = WorkflowSetup(
+            plan=workflow.plan,
+            performers=performers,
+            checks=Checks(workflow.spec, None if workspace is None else Workspace(workspace)),
+            config=resolve(StepConfig(), pipeline=config),
+            max_concurrency=config.max_concurrency,
+        )
         budget = workflow.plan.entry.flow.budget
         limits = together(limits_of(budget), limits_in(config))
         self._accepts = FlowInputs(workflow.plan.entry.flow)

@@ -56,7 +56,7 @@ def test_every_run_ends_within_its_limits(
     event(f"{drive.finish.status}: {drive.finish.reason_code}")
     assert width is None or drive.most_at_once <= width
     for flow in every_flow(drive.machine.state):
-        steps = drive.machine.plan_of(flow).flow
+        steps = flow.plan.flow
         for record in [*flow.records, *(one for records in flow.rounds for one in records)]:
             spec = next(one for one in steps.steps if one.id == record.step)
             assert record.attempts <= max(1, spec.attempts)
@@ -229,7 +229,7 @@ def every_flow(state: RunState) -> list[FlowState]:
     return [*state.flows.values(), *(one for flows in state.past.values() for one in flows)]
 
 
-FINAL = {"past", "rounds", "archived_iterations", "outputs", "inputs", "output", "stopped", "child"}
+FINAL = {"plan", "past", "rounds", "archived_iterations", "outputs", "inputs", "output", "stopped", "child"}
 """What is replaced as a whole, and never changed."""
 
 

@@ -145,9 +145,8 @@ class Simulation:
             self._set_alarms(self.design.branch_timeout)
 
     def _begin(self, started: StepStarted) -> None:
-        visit = self.machine.decided_after(started)
-        if visit is None:
-            visit = Visit(*unit_of(started))
+        visit = self.machine.visit_of(started)
+        if started.step_id not in self.machine.decisions:
             self._start(visit, self.machine.branch_of(started))
         else:
             self._running[unit_of(started)] = False
@@ -200,8 +199,7 @@ class Simulation:
         self._at(at, event)
 
     def _visit(self, step_id: str, number: int) -> Visit:
-        decided = self.machine.decided_after(StepStarted(step_id, "", visit=number))
-        return Visit(step_id, number) if decided is None else decided
+        return self.machine.visit_of(StepStarted(step_id, "", visit=number))
 
     def _kept(self, unit: tuple[str, int]) -> Any:
         visit = self._visit(*unit)

@@ -74,9 +74,7 @@ def transcript(messages: Sequence[ModelMessage]) -> str:
 def _without_payloads(message: ModelMessage) -> ModelMessage:
     if isinstance(message, ModelResponse):
         return message
-    parts = [_without_payload(part) for part in message.parts]
-    changed = any(new is not old for new, old in zip(parts, message.parts, strict=True))
-    return replace(message, parts=parts) if changed else message
+    return replace(message, parts=[_without_payload(part) for part in message.parts])
 
 
 def _without_payload(part: ModelRequestPart) -> ModelRequestPart:

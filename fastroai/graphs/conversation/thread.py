@@ -140,17 +140,6 @@ class Thread:
             in_branch=self.in_branch.add(phase.done),
         )
 
-    def add_quiet(self, visits: Sequence[Done]) -> Thread:
-        """Return the thread with more visits, which have no messages."""
-        if self.conversation.mode == "isolated" or not visits:
-            return self
-        recent = Recent(tuple(visits))
-        narrative = self.narrative
-        for done in visits:
-            narrative = narrative.add(done)
-        untold = replace(self.untold, visits=self.untold.visits.extend(recent))
-        return replace(self, narrative=narrative, untold=untold, in_branch=self.in_branch.extend(recent))
-
     def fork(self) -> Thread:
         """Return the conversation of a branch that begins here."""
         return replace(self, in_branch=Recent())
@@ -170,16 +159,16 @@ class Thread:
 
     def messages(self) -> list[ModelMessage]:
         """Return the history that a call begins with."""
-        before = [] if self.summary is None else [summary_message(self.summary)]
-        return [*before, *(message for phase in self.phases for message in phase.messages)]
+        return self._history(self.phases)
 
     def older(self) -> list[ModelMessage]:
         """Return the messages that a compaction shortens; empty if all of them are kept."""
         kept = len(self.phases) - self.conversation.keep_phases
-        if kept <= 0:
-            return []
+        return self._history(self.phases[:kept]) if kept > 0 else []
+
+    def _history(self, phases: Sequence[Phase]) -> list[ModelMessage]:
         before = [] if self.summary is None else [summary_message(self.summary)]
-        return [*before, *(message for phase in self.phases[:kept] for message in phase.messages)]
+        return [*before, *(message for phase in phases for message in phase.messages)]
 
     def compact(self, compaction: Compaction) -> Thread:
         """Return the thread with its older phases shortened, or this thread if that changes nothing."""
@@ -187,8 +176,8 @@ class Thread:
         older, kept = self.phases[:split], self.phases[split:]
         if compaction.summary is not None:
             return replace(self, phases=kept, summary=compaction.summary, compacted=len(kept))
-        shorter = tuple(_shorter(phase) for phase in older)
-        if all(new is old for new, old in zip(shorter, older, strict=True)):
+        shorter = tuple(replace(phase, messages=without_payloads(phase.messages)) for phase in older)
+        if shorter == older:
             return self
         return replace(self, phases=(*shorter, *kept), compacted=len(self.phases))
 
@@ -197,9 +186,3 @@ class Thread:
         fresh = [message for phase in self.phases[self.compacted :] for message in phase.messages]
         known = tokens_in([*fresh, *since])
         return estimated_tokens([*self.messages(), *since]) if known is None else known
-
-
-def _shorter(phase: Phase) -> Phase:
-    messages = without_payloads(phase.messages)
-    same = all(new is old for new, old in zip(messages, phase.messages, strict=True))
-    return phase if same else replace(phase, messages=messages)

@@ -67,12 +67,12 @@ class _Line:
         visits: list[_Visit] = []
         for one in self.untold:
             if isinstance(one, list):
-                thread = thread.add_quiet(_done(visits))
+                thread = _with_visits(thread, visits)
                 thread = thread.join([(target, line.now(thread)) for target, line in one])
                 visits = []
             else:
                 visits.append(one)
-        self.thread = thread = thread.add_quiet(_done(visits))
+        self.thread = thread = _with_visits(thread, visits)
         self.untold.clear()
         return thread
 
@@ -90,13 +90,15 @@ class _Line:
             self.now()
 
 
-def _done(visits: Sequence[_Visit]) -> list[Done]:
-    """Return the results of consecutive visits. Only the last ones have their values."""
-    told_by_name = [
-        Done(*unit, dict.fromkeys(written, ""), None if error is None else "")
-        for unit, written, error in visits[:-TOLD_AT_ONCE]
-    ]
-    return told_by_name + [Done.of(*unit, written, error) for unit, written, error in visits[-TOLD_AT_ONCE:]]
+def _with_visits(thread: Thread, visits: Sequence[_Visit]) -> Thread:
+    """Return a thread with more visits, which have no messages. Only the last ones have their values."""
+    from fastroai.graphs.conversation.thread import Phase
+
+    for unit, written, error in visits[:-TOLD_AT_ONCE]:
+        thread = thread.add(Phase(Done(*unit, dict.fromkeys(written, ""), None if error is None else "")))
+    for unit, written, error in visits[-TOLD_AT_ONCE:]:
+        thread = thread.add(Phase(Done.of(*unit, written, error)))
+    return thread
 
 
 class Threads:

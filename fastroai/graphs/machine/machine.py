@@ -104,9 +104,9 @@ class GraphMachine:
         self._left: dict[Unit, tuple[Branch, _Left]] = {}
         """Visits that run no more and are not over. If their branches go on when the run is resumed, those
         without an open question start anew."""
-        self._held: list[_Outcome] = []
         self._undecided: list[tuple[Branch, tuple[facts.Wait, ...]]] = []
         """The branches in which a decision waits, which are held, with the waits."""
+        self._held: list[_Outcome] = []
         """Outcomes of branches that did not go on. Edges are followed if they go on when the run is resumed.
         """
         self._branches: dict[str, Branch] = {}
@@ -123,7 +123,7 @@ class GraphMachine:
         if self._unwinding and isinstance(
             fact, facts.StepFinished | facts.StepFailed | facts.StepCancelled | facts.StepHalted
         ):
-            self._unwound(self._visit_of(fact))
+            self._unwound(self.visit_of(fact))
         if self._todo:
             self._go_on()
         if self.ready and not self._pausing and self.stopped is None:
@@ -133,14 +133,9 @@ class GraphMachine:
         decided, self._decided = self._decided, []
         return decided
 
-    def _visit_of(self, fact: facts.StepFact) -> Visit:
+    def visit_of(self, fact: facts.StepFact) -> Visit:
         """Return the visit that a fact is about; for a decision, the visit before it."""
         return Visit(self.decisions.get(fact.step_id, fact.step_id), fact.visit)
-
-    def decided_after(self, fact: facts.StepFact) -> Visit | None:
-        """Return the visit before a decision, if the fact is about a decision; else `None`."""
-        node = self.decisions.get(fact.step_id)
-        return None if node is None else Visit(node, fact.visit)
 
     def output_of(self, visit: Visit) -> object:
         """Return the output of a visit that waits for a decision. Raises `RunCorrupt` as `value_of`."""
@@ -160,7 +155,7 @@ class GraphMachine:
 
     def branch_of(self, fact: facts.StepFact) -> Branch | None:
         """Return the branch of a visit or decision that runs, or that an answer is for; else `None`."""
-        visit = self._visit_of(fact)
+        visit = self.visit_of(fact)
         if fact.step_id in self.decisions:
             return self._deciding[visit][0] if visit in self._deciding else None
         if isinstance(fact, facts.AnswerGiven):
@@ -201,7 +196,7 @@ class GraphMachine:
     def _take_in(self, fact: Told) -> None:
         match fact:
             case facts.StepFinished(step_id=step_id) if step_id in self.decisions:
-                branch, outcome, output = self._deciding.pop(self._visit_of(fact))
+                branch, outcome, output = self._deciding.pop(self.visit_of(fact))
                 self._route(branch, outcome, output, fact.output)
             case facts.StepFinished(step_id=step_id, visit=number):
                 self._succeed(self.running.pop((step_id, number)), fact.written, fact.output)
@@ -211,18 +206,16 @@ class GraphMachine:
             case facts.QuestionAsked():
                 self._leave_running(fact, fact)
             case facts.AnswerGiven(answer=answer, written=written):
-                self._succeed(self._left.pop(self._visit_of(fact))[0], written, answer)
+                self._succeed(self._left.pop(self.visit_of(fact))[0], written, answer)
             case facts.StepFailed():
-                self._on_failure(self._visit_of(fact), fact)
-            case facts.StepCancelled():
-                if (deciding := self._deciding.pop(self._visit_of(fact), None)) is not None:
-                    self._held.append((*deciding, None))
-                else:
-                    self._leave_running(fact, None)
-            case facts.StepHalted(step_id=step_id) if step_id in self.decisions:
-                held = self._deciding.pop(self._visit_of(fact))
+                self._on_failure(self.visit_of(fact), fact)
+            case facts.StepCancelled() | facts.StepHalted() if fact.step_id in self.decisions:
+                held = self._deciding.pop(self.visit_of(fact))
                 self._held.append((*held, None))
-                self._undecided.append((held[0], fact.waits))
+                if isinstance(fact, facts.StepHalted):
+                    self._undecided.append((held[0], fact.waits))
+            case facts.StepCancelled():
+                self._leave_running(fact, None)
             case facts.StepHalted():
                 self._leave_running(fact, fact.waits)
             case BranchTimedOut(branch=identity):

@@ -166,9 +166,8 @@ class GraphReplay(Replay):
 
     def _read_outcome(self, entry: Outcome | facts.AnswerGiven) -> None:
         machine = self.machine
-        decided = machine.decided_after(entry)
-        visit = decided or Visit(*unit_of(entry))
-        branch = machine.branch_of(entry)
+        is_decision = entry.step_id in machine.decisions
+        visit, branch = machine.visit_of(entry), machine.branch_of(entry)
         if branch is None:
             if self._forgiving:
                 return
@@ -183,8 +182,8 @@ class GraphReplay(Replay):
             self._say(branch, visit, entry, written, None)
             self.tell(replace(entry, answer=answer, written=written))
             return
-        fact = self._live_decision(entry) if decided else self._live(entry, visit)
-        if not decided and not isinstance(fact, facts.StepCancelled | facts.StepHalted):
+        fact = self._live_decision(entry) if is_decision else self._live(entry, visit)
+        if not is_decision and not isinstance(fact, facts.StepCancelled | facts.StepHalted):
             error = fact.error if isinstance(fact, facts.StepFailed) else None
             self._say(branch, visit, entry, fact.written, error)
         self.over(entry, fact)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from fastroai.graphs.errors import GraphProblem
@@ -54,7 +55,7 @@ class Shape:
             return
         back: dict[str, list[str]] = {node: [] for node in self.nodes}
         sure: dict[str, list[str]] = {node: [] for node in self.nodes}
-        for edge in self._all_edges():
+        for edge in chain.from_iterable(self.edges.values()):
             back[edge.target].append(edge.source)
             if edge.when != "on_failure":
                 sure[edge.target].append(edge.source)
@@ -64,9 +65,6 @@ class Shape:
             yield GraphProblem(message, ("nodes", lost[0]))
         if on_branch_failure == "fail_all":
             yield from self._branch_problems(ending, _reached(self.terminals, sure))
-
-    def _all_edges(self) -> Iterator[Edge]:
-        return (edge for outgoing in self.edges.values() for edge in outgoing)
 
     def _entry_problems(self) -> Iterator[GraphProblem]:
         if self.entry is None:

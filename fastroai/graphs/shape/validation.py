@@ -110,7 +110,7 @@ def build_plan(
         max_visits={
             node_id: node.max_visits for node_id, node in nodes.items() if node.max_visits is not None
         },
-        max_steps=_default_max_steps(nodes) if max_steps is None else max_steps,
+        max_steps=max_steps or max(DEFAULT_MAX_STEPS, DEFAULT_STEPS_PER_NODE * len(nodes)),
         on_branch_failure=on_branch_failure,
         on_conflict=on_conflict,
         reducers=dict(reducers or {}),
@@ -171,7 +171,3 @@ def _reducer_problems(reducers: object, nodes: Mapping[str, Node[Any]]) -> Itera
             words = expected_words(how, REDUCERS).removeprefix("expected ")
             expected = f"expected a function of two values, not async, or {words}"
             yield GraphProblem(f"the reducer of {key!r} is {how!r}; {expected}", about)
-
-
-def _default_max_steps(nodes: Mapping[str, Node[Any]]) -> int:
-    return max(DEFAULT_MAX_STEPS, DEFAULT_STEPS_PER_NODE * len(nodes))

@@ -11,10 +11,10 @@ from typing import Any, Final, Literal, NotRequired, TypedDict, cast
 from pydantic import Field, JsonValue
 
 from fastroai.documents.parts import Misfit, Misshapen, Part, PartsAt, shaped
-from fastroai.documents.yaml_text import DocumentProblem, Way, YamlText, kind, read_yaml_of
+from fastroai.documents.yaml_text import DocumentProblem, Way, YamlText, kind, read_yaml
 from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.graphs.errors import GraphProblem, GraphValidationError
-from fastroai.graphs.shape.edge import Edge, When
+from fastroai.graphs.shape.edge import Edge
 from fastroai.graphs.shape.node import Node, NodeLike
 from fastroai.graphs.shape.plan import OnBranchFailure, OnConflict, Reducer
 from fastroai.usage import Budget
@@ -90,21 +90,19 @@ def load_graph_yaml(source: str | Path, *, nodes: Mapping[str, NodeLike[Any]]) -
         MissingExtraError: PyYAML is not installed (the extra `yaml`).
     """
     file = str(source) if isinstance(source, Path) else None
-    text = read_yaml_of(source, "Graph.from_yaml")
+    text = read_yaml(source, "Graph.from_yaml")
     data = _with_nodes_by_id(text)
     shown = data.get("name") if isinstance(data, dict) else None
     name = shown if isinstance(shown, str) and shown else "(no name)"
-    if text.problems:
+    made: GraphArguments | None = None
+    if not text.problems:
+        try:
+            made = _arguments(shaped(GraphPart, data, text, _PARTS_AT), nodes, text)
+        except Misshapen as error:
+            raise GraphValidationError(name, _in_order(map(_problem, error.misfits)), file) from None
+    if made is None or text.problems:
         problems = _in_order(GraphProblem(*problem) for problem in text.problems)
         raise GraphValidationError(name, problems, file)
-    try:
-        document = shaped(GraphPart, data, text, _PARTS_AT)
-    except Misshapen as error:
-        raise GraphValidationError(name, _in_order(map(_problem, error.misfits)), file) from None
-    arguments = _Arguments(document, nodes, text)
-    made = arguments.made()
-    if arguments.problems:
-        raise GraphValidationError(name, _in_order(arguments.problems), file)
     return GraphDocument(made, text, file)
 
 
@@ -211,60 +209,44 @@ def _problem(misfit: Misfit) -> GraphProblem:
 # --- the arguments of a graph ---
 
 
-class _Arguments:
-    """Makes arguments for `Graph` from a document that has the right form."""
-
-    def __init__(self, document: GraphPart, nodes: Mapping[str, NodeLike[Any]], text: YamlText) -> None:
-        self.problems: list[GraphProblem] = []
-        self._document, self._nodes, self._text = document, nodes, text
-
-    def made(self) -> GraphArguments:
-        document = self._document
-        policies = document.policies or PoliciesPart()
-        said = {
-            **document.model_dump(exclude={"policies", "budget", "nodes", "edges"}),
-            **policies.model_dump(),
-            "budget": self._budget(),
-        }
-        arguments: dict[str, Any] = {option: value for option, value in said.items() if value is not None}
-        arguments["nodes"] = {
-            node_id: self._node(node_id, part or NodePart()) for node_id, part in document.nodes.items()
-        }
-        arguments["edges"] = [_edge(part) for part in document.edges]
-        return cast("GraphArguments", arguments)
-
-    def _node(self, node_id: str, part: NodePart) -> Node[Any] | None:
-        name = node_id if part.step is None else part.step
-        if name not in self._nodes:
-            way: Way = ("nodes", node_id) if part.step is None else ("nodes", node_id, "step")
-            message = f"node {node_id!r} has the step {name!r}, which was not given in nodes={{...}}."
-            hint = nearest_hint(name, self._nodes)
-            self.problems.append(GraphProblem(message + hint, way, *self._text.place(way)))
-            return None
-        given = self._nodes[name]
-        node = given if isinstance(given, Node) else Node(given)
-        return Node(
-            node.step,
-            reads=node.reads if part.reads is None else part.reads,
-            writes=node.writes if part.writes is None else part.writes,
-            max_visits=node.max_visits if part.max_visits is None else part.max_visits,
-            focus=node.focus if part.focus is None else part.focus,
-            answer_type=node.answer_type,
-        )
-
-    def _budget(self) -> Budget | None:
-        part = self._document.budget
-        if part is None:
-            return None
-        try:
-            return Budget(**part.model_dump())
-        except ConfigurationError as error:
-            way = ("budget", error.option)
-            self.problems.append(GraphProblem(f"budget: {error}", way, *self._text.place(way)))
-            return None
+def _arguments(document: GraphPart, nodes: Mapping[str, NodeLike[Any]], text: YamlText) -> GraphArguments:
+    """Return the arguments for `Graph` of a document that has the right form. Note problems in `text`."""
+    policies = document.policies or PoliciesPart()
+    said = {
+        **document.model_dump(exclude={"policies", "budget", "nodes", "edges"}),
+        **policies.model_dump(),
+        "budget": _budget(document.budget, text),
+    }
+    arguments: dict[str, Any] = {option: value for option, value in said.items() if value is not None}
+    arguments["nodes"] = {
+        node_id: _node(node_id, part or NodePart(), nodes, text) for node_id, part in document.nodes.items()
+    }
+    # The word in `when` may be invalid: `build_plan` reports that, with the nearest valid word.
+    arguments["edges"] = [Edge(**part.model_dump()) for part in document.edges]
+    return cast("GraphArguments", arguments)
 
 
-def _edge(part: EdgePart) -> Edge:
-    # The word may be invalid: `build_plan` reports that, with the nearest valid word.
-    when = cast("When", part.when)
-    return Edge(part.source, part.target, when, part.condition, part.fallback)
+def _node(
+    node_id: str, part: NodePart, nodes: Mapping[str, NodeLike[Any]], text: YamlText
+) -> Node[Any] | None:
+    name = node_id if part.step is None else part.step
+    if name not in nodes:
+        way: Way = ("nodes", node_id) if part.step is None else ("nodes", node_id, "step")
+        message = f"node {node_id!r} has the step {name!r}, which was not given in nodes={{...}}."
+        hint = nearest_hint(name, nodes)
+        text.problems.append(DocumentProblem(message + hint, way, *text.place(way)))
+        return None
+    given = nodes[name]
+    node = given if isinstance(given, Node) else Node(given)
+    return replace(node, **part.model_dump(exclude={"step"}, exclude_none=True))
+
+
+def _budget(part: BudgetPart | None, text: YamlText) -> Budget | None:
+    if part is None:
+        return None
+    try:
+        return Budget(**part.model_dump())
+    except ConfigurationError as error:
+        way = ("budget", error.option)
+        text.problems.append(DocumentProblem(f"budget: {error}", way, *text.place(way)))
+        return None

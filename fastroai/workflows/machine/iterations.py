@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from pydantic import JsonValue
 
 from fastroai.workflows.spec.document import IterationSpec
+
+IterationOutcome: TypeAlias = Literal["continue", "exit_success", "exit_max", "exit_abort"]
+"""The effect of a report or an abort on a loop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,10 +19,10 @@ class Reported:
     """The outcome of a report to a loop."""
 
     iteration: int
-    outcome: Literal["continue", "exit_success", "exit_max", "exit_abort"]
-    is_met: bool = False
+    outcome: IterationOutcome
+    exit_criterion_met: bool = False
     """Whether the exit criterion holds."""
-    criterion_error: str | None = None
+    exit_criterion_error: str | None = None
     """Why the exit criterion could not be evaluated."""
     accumulated_count: int | None = None
     new_count: int | None = None
@@ -36,7 +39,7 @@ class Loop:
     visit: int
     """Number of the visit in which the loop began."""
     count: int = 0
-    outcome: Literal["continue", "exit_success", "exit_max", "exit_abort"] = "continue"
+    outcome: IterationOutcome = "continue"
     items: list[JsonValue] = field(default_factory=list)
     """Items gathered so far, each once."""
     seen: set[str] = field(default_factory=set)
@@ -82,8 +85,8 @@ class Loop:
         return Reported(
             iteration=self.count,
             outcome=self.outcome,
-            is_met=is_met,
-            criterion_error=criterion_error,
+            exit_criterion_met=is_met,
+            exit_criterion_error=criterion_error,
             accumulated_count=len(self.items) if gathers else None,
             new_count=new,
             dry_streak=self.dry_streak if gathers else None,

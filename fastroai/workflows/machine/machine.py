@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, TypeAlias, assert_never
+from typing import Final, TypeAlias
 
 from pydantic import JsonValue
 
@@ -42,7 +42,6 @@ from fastroai.workflows.machine.step_inputs import (
     values_of,
 )
 from fastroai.workflows.plan import FlowPlan, WorkflowPlan
-from fastroai.workflows.spec.document import StepSpec
 
 SKIP_IF: Final = "its skip_if holds"
 """The cause of a step that is skipped because its `skip_if` holds."""
@@ -160,22 +159,16 @@ class WorkflowMachine:
                 return []
             case facts.RunStarted(inputs=inputs):
                 self._begin(self.plan.entry, inputs, None)
-            case facts.StepFinished() | facts.StepFailed() | facts.AnswerGiven() | SkipRequested():
+            case (
+                facts.StepFinished()
+                | facts.StepFailed()
+                | facts.StepCancelled()
+                | facts.StepHalted()
+                | facts.QuestionAsked()
+                | facts.AnswerGiven()
+                | SkipRequested()
+            ):
                 self._on_outcome(fact)
-            case facts.StepCancelled():
-                unit = self._left(fact)
-                if self._goes_on(fact):
-                    self.state.again[unit] = None
-            case facts.StepHalted():
-                unit = self._left(fact)
-                if self._goes_on(fact):
-                    self.state.halted[unit] = fact.waits
-                    self.step(fact.step_id).stage = "halted"
-            case facts.QuestionAsked():
-                unit = self._left(fact)
-                if self._goes_on(fact):
-                    self.state.asking[unit] = fact.wait
-                    self.step(fact.step_id).stage = "asking"
             case IterationStarted() | IterationReported() | IterationAborted():
                 self._on_iteration(fact)
             case CheckpointRestored(label=label):
@@ -194,37 +187,32 @@ class WorkflowMachine:
         decided, self._decided = self._decided, []
         return decided
 
-    def _left(self, fact: facts.StepFact) -> Unit:
-        """Note that a unit no longer runs or asks, and return the unit."""
-        unit = unit_of(fact)
+    def _on_outcome(self, fact: facts.StepFact) -> None:
+        """Take in that a unit no longer runs or asks. In a flow that has failed, that counts for nothing."""
+        unit = step_id, _ = unit_of(fact)
         if self.state.asking.pop(unit, None) is None:
             del self.state.running[unit]
-        return unit
-
-    def _goes_on(self, fact: facts.StepFact) -> bool:
-        """Return whether the flow of a step goes on. Outcomes in a flow that has failed count for nothing."""
-        return self.flow_of(fact.step_id).status == "running"
-
-    def _on_outcome(
-        self, fact: facts.StepFinished | facts.StepFailed | facts.AnswerGiven | SkipRequested
-    ) -> None:
-        self._left(fact)
-        if not self._goes_on(fact):
+        if self.flow_of(step_id).status != "running":
             return
         match fact:
-            case facts.StepFinished(step_id=step_id, output=output):
-                if self.plan.steps[step_id][1].gate is None:
-                    self._succeed(step_id, output)
-                else:
-                    self._on_answer(step_id, GateAnswer.of(output))
+            case facts.StepFinished(output=output) if self.plan.steps[step_id][1].gate is None:
+                self._succeed(step_id, output)
+            case facts.StepFinished(output=output):
+                self._on_answer(step_id, GateAnswer.of(output))
             case facts.StepFailed():
                 self._on_failure(fact)
-            case facts.AnswerGiven(step_id=step_id):
+            case facts.StepCancelled():
+                self.state.again[unit] = None
+            case facts.StepHalted(waits=waits):
+                self.state.halted[unit] = waits
+                self.step(step_id).stage = "halted"
+            case facts.QuestionAsked():
+                self.state.asking[unit] = fact.wait
+                self.step(step_id).stage = "asking"
+            case facts.AnswerGiven():
                 self._on_answer(step_id, GateAnswer.of(fact.answer, fact.rationale))
-            case SkipRequested(step_id=step_id, reason=reason):
+            case SkipRequested(reason=reason):
                 self._skip(step_id, "somebody asked for it", reason, visit=fact.visit)
-            case _:
-                assert_never(fact)
 
     def _on_iteration(self, fact: IterationStarted | IterationReported | IterationAborted) -> None:
         flow, record = self.flow_of(fact.step_id), self.record(fact.step_id)
@@ -241,45 +229,38 @@ class WorkflowMachine:
 
     # --- flows begin and end ---
 
-    def _begin(self, plan: FlowPlan, inputs: Mapping[str, JsonValue], parent: FlowKey | None) -> FlowState:
+    def _begin(self, plan: FlowPlan, inputs: Mapping[str, JsonValue], parent: FlowKey | None) -> None:
         for place in _places(plan):
             if (before := self.state.flows.pop(place, None)) is not None:
                 self.state.past[place] = (*self.state.past.get(place, ()), before)
         self._begun[plan.path] += 1
-        flow = FlowState(plan.path, self._begun[plan.path], parent, with_defaults(plan.flow, inputs))
+        flow = FlowState(plan, self._begun[plan.path], parent, with_defaults(plan.flow, inputs))
         self.state.flows[plan.path] = flow
         self._come_up(flow, self._order(flow).begin(flow))
         self._after(flow)
-        return flow
-
-    def plan_of(self, flow: FlowState) -> FlowPlan:
-        """Return the plan of a flow."""
-        if not flow.path:
-            return self.plan.entry
-        plan, step = self.plan.steps[flow.path]
-        return plan.children[step.id]
 
     def _order(self, flow: FlowState) -> FlowOrder:
-        return self._orders[self.plan_of(flow).flow.name]
+        return self._orders[flow.plan.flow.name]
 
     def _after(self, flow: FlowState) -> None:
         """Go on after something in a flow is over: the flow may route elsewhere now, or be over itself."""
         if flow.status != "running":
             return
         if flow.failing is not None and len(flow.todo) == 1:
-            position, flow.failing = flow.failing, None
-            step = self.plan_of(flow).flow.steps[position]
-            assert step.on_fail is not None
-            self._clear(flow, step.on_fail, kept=step.id)
-            self._route(flow, position, step.on_fail, f"{step.id!r} failed: its on_fail leads here")
+            failed, flow.failing = flow.failing, None
+            target = flow.plan.step(failed).on_fail
+            assert target is not None
+            self._clear(flow, target, kept=failed)
+            self._route(flow, failed, target, f"{failed!r} failed: its on_fail leads here")
         elif self._order(flow).is_over(flow):
-            if flow.killing:
-                self._kill(flow)
-            else:
-                self._complete(flow, "all that comes before is over")
+            self._end(flow, "all that comes before is over")
 
-    def _complete(self, flow: FlowState, why: str) -> None:
-        plan = self.plan_of(flow)
+    def _end(self, flow: FlowState, why: str) -> None:
+        """Complete a flow, or kill the run if the cleanup of a killed flow is over."""
+        if flow.killing:
+            self._kill(flow)
+            return
+        plan = flow.plan
         for position in self._order(flow).left_out(flow, len(plan.flow.steps)):
             self._leave_out(flow, position, why)
         if flow.last is not None:
@@ -359,7 +340,7 @@ class WorkflowMachine:
         self, flow: FlowState, positions: Sequence[int], routed: tuple[int, str, str] | None = None
     ) -> None:
         """Let steps start: each begins an entry. `routed` is a target, the step that leads there, and why."""
-        plan = self.plan_of(flow)
+        plan = flow.plan
         for position in positions:
             step = plan.flow.steps[position]
             step_id = plan.step_id(step.id)
@@ -440,41 +421,41 @@ class WorkflowMachine:
     # --- steps end ---
 
     def _succeed(self, step_id: str, output: JsonValue) -> None:
-        flow, (_, step), position = self.flow_of(step_id), self.plan.steps[step_id], self._keys[step_id][-1]
+        flow, (plan, step) = self.flow_of(step_id), self.plan.steps[step_id]
         self.record(step_id).outcome = "succeeded"
         flow.outputs[step.id] = {"output": output}
-        if flow.last is None or (flow.passes, position) > flow.last:
-            flow.last = flow.passes, position
+        done = flow.passes, plan.order[step.id]
+        if flow.last is None or done > flow.last:
+            flow.last = done
         if step.next is not None:
-            self._route(flow, position, step.next, f"{step.id!r} is done: its next leads here")
+            self._route(flow, step.id, step.next, f"{step.id!r} is done: its next leads here")
         else:
-            self._over(flow, step, position)
+            self._over(flow, step.id)
 
-    def _over(self, flow: FlowState, step: StepSpec, position: int) -> None:
-        flow.steps[step.id].stage = "over"
-        self._come_up(flow, self._order(flow).over(flow, position))
+    def _over(self, flow: FlowState, name: str) -> None:
+        flow.steps[name].stage = "over"
+        self._come_up(flow, self._order(flow).over(flow, flow.plan.order[name]))
         self._after(flow)
 
     def _skip(self, step_id: str, cause: str, reason: str, *, visit: int | None = None) -> None:
         """Skip a step that was entered."""
-        flow, (_, step), position = self.flow_of(step_id), self.plan.steps[step_id], self._keys[step_id][-1]
-        record = self.record(step_id)
+        flow, record = self.flow_of(step_id), self.record(step_id)
+        name = record.step
         if record.violations or record.loop is not None:  # its attempts stay on record
             record.outcome = "skipped"
-            record = Record("skip", step.id)
+            record = Record("skip", name)
             flow.records.append(record)
         record.type, record.outcome, record.skip_reason = "skip", "skipped", reason
-        flow.outputs[step.id] = {"output": None}
+        flow.outputs[name] = {"output": None}
         self._decided.append(self._skipped(step_id, cause, visit))
-        self._over(flow, step, position)
+        self._over(flow, name)
 
     def _leave_out(self, flow: FlowState, position: int, cause: str) -> None:
         """Skip a step that was not entered."""
-        plan = self.plan_of(flow)
-        name = plan.flow.steps[position].id
+        name = flow.plan.flow.steps[position].id
         flow.records.append(Record("skip", name, outcome="skipped", skip_reason=cause))
         flow.outputs[name] = {"output": None}
-        self._decided.append(self._skipped(plan.step_id(name), cause))
+        self._decided.append(self._skipped(flow.plan.step_id(name), cause))
 
     def _skipped(self, step_id: str, cause: str, visit: int | None = None) -> facts.StepSkipped:
         number = self._next_visit(step_id) if visit is None else visit
@@ -521,44 +502,37 @@ class WorkflowMachine:
             )
 
     def _step_failed(self, step_id: str, stopped: Stopped, unit: Unit | None = None) -> None:
-        flow, (_, step), position = self.flow_of(step_id), self.plan.steps[step_id], self._keys[step_id][-1]
-        record = self.record(step_id)
+        flow, (_, step), record = self.flow_of(step_id), self.plan.steps[step_id], self.record(step_id)
         record.outcome = "failed"
         if not record.error and not stopped.violations:
             record.error = stopped.reason
         if step.on_fail is None:
             self._fail(flow, stopped, unit)
         else:
-            flow.failing = position
+            flow.failing = step.id
             self._after(flow)
 
     # --- gates ---
 
     def _on_answer(self, step_id: str, answer: GateAnswer) -> None:
-        flow, (_, step), position = self.flow_of(step_id), self.plan.steps[step_id], self._keys[step_id][-1]
-        gate, record, name = step.gate, self.record(step_id), step.id
+        flow, (_, step), record = self.flow_of(step_id), self.plan.steps[step_id], self.record(step_id)
+        gate, name = step.gate, step.id
         assert gate is not None
-        record.outcome, record.rationale, record.resolved_by = (
-            answer.decision,
-            answer.rationale,
-            answer.resolved_by,
-        )
+        record.outcome, record.rationale = answer.decision, answer.rationale
+        record.resolved_by = answer.resolved_by
         if record.policy == "flag" and answer.resolved_by == "system" and answer.decision == "approve":
             record.type = "policy"
         match answer.decision:
             case "approve" if gate.on_approve is None:
                 flow.steps[name].stage = "over"
                 flow.todo.clear()
-                if flow.killing:
-                    self._kill(flow)
-                else:
-                    self._complete(flow, f"gate {name!r} was approved, which ends the flow")
+                self._end(flow, f"gate {name!r} was approved, which ends the flow")
             case "approve":
                 assert gate.on_approve is not None
-                self._route(flow, position, gate.on_approve, f"gate {name!r} was approved")
+                self._route(flow, name, gate.on_approve, f"gate {name!r} was approved")
             case "revise":
                 assert gate.on_revise is not None
-                self._revise(flow, position, gate.on_revise)
+                self._revise(flow, name, gate.on_revise)
             case "kill":
                 flow.killing = True
                 flow.kill_reason = f"gate {step_id!r} was killed by {answer.by}" + (
@@ -567,17 +541,15 @@ class WorkflowMachine:
                 if gate.on_kill is None:
                     self._kill(flow)
                 else:
-                    self._route(flow, position, gate.on_kill, f"gate {name!r} was killed: this cleans up")
+                    self._route(flow, name, gate.on_kill, f"gate {name!r} was killed: this cleans up")
 
-    def _revise(self, flow: FlowState, position: int, target: str) -> None:
-        plan = self.plan_of(flow)
-        name = plan.flow.steps[position].id
-        step_id = plan.step_id(name)
+    def _revise(self, flow: FlowState, name: str, target: str) -> None:
+        step_id = flow.plan.step_id(name)
         if self.revisions_left(step_id) == 0:  # nobody is offered this; an answer on record may still say it
             reason = (
                 f"the decision at gate {step_id!r} is 'revise', but the flow has gone back "
-                f"max_rounds={plan.flow.max_rounds} times already; raise max_rounds in the spec, and start "
-                "a new flow"
+                f"max_rounds={flow.plan.flow.max_rounds} times already; raise max_rounds in the spec, and "
+                "start a new flow"
             )
             self._fail(flow, Stopped("failed", "max_rounds", reason, step_id))
             return
@@ -586,13 +558,13 @@ class WorkflowMachine:
         flow.records, flow.iterations, flow.routes = [], {}, 0
         flow.round += 1
         self._clear(flow, target)
-        self._route(flow, position, target, f"gate {name!r} asks for another round")
+        self._route(flow, name, target, f"gate {name!r} asks for another round")
         for one in [name for name, step in flow.steps.items() if step.stage == "over"]:
             del flow.steps[one]  # their records belong to the round before
 
     def _clear(self, flow: FlowState, target: str, kept: str | None = None) -> None:
         """Forget the outputs of all steps from `target` on, except the step `kept`."""
-        steps, to = self.plan_of(flow).flow.steps, self._order(flow).position[target]
+        steps, to = flow.plan.flow.steps, flow.plan.order[target]
         for step in steps[to:]:
             if step.id != kept:
                 flow.outputs.pop(step.id, None)
@@ -600,22 +572,19 @@ class WorkflowMachine:
             left = [position for position in range(to) if steps[position].id in flow.outputs]
             flow.last = (flow.passes, left[-1]) if left else None
 
-    def _route(self, flow: FlowState, position: int, target: str, why: str) -> None:
+    def _route(self, flow: FlowState, name: str, target: str, why: str) -> None:
         """Go on from the step `target`.
 
         Everything up to the step that routes is over, and nothing after it has started.
         """
-        plan, order = self.plan_of(flow), self._order(flow)
-        name, to = plan.flow.steps[position].id, order.position[target]
+        step_id, order, to = flow.plan.step_id(name), self._order(flow), flow.plan.order[target]
         flow.routes += 1
         if flow.routes > MAX_ROUTES:
-            reason = (
-                f"{plan.step_id(name)!r} routes on, and the flow did so {MAX_ROUTES:,} times in this round"
-            )
-            self._fail(flow, Stopped("failed", "max_steps", reason, plan.step_id(name)))
+            reason = f"{step_id!r} routes on, and the flow did so {MAX_ROUTES:,} times in this round"
+            self._fail(flow, Stopped("failed", "max_steps", reason, step_id))
             return
         flow.steps[name].stage = "over"
-        if to > position and not flow.killing:
+        if to > flow.plan.order[name] and not flow.killing:
             for left in order.left_out(flow, to):
                 self._leave_out(flow, left, f"{name!r} leads on to {target!r}")
         flow.passes += 1

@@ -6,7 +6,6 @@ step is looked at once in a pass, and again when a step that it needs is over, s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fastroai.workflows.machine.state import FlowState
@@ -17,7 +16,6 @@ from fastroai.workflows.spec.document import FlowSpec
 class FlowOrder:
     """The order of a flow, as far as it is known before a run. Steps are given by their positions."""
 
-    position: Mapping[str, int]
     needs: tuple[tuple[int, ...], ...]
     dependents: tuple[tuple[int, ...], ...]
     routes: tuple[bool, ...]
@@ -39,7 +37,6 @@ class FlowOrder:
                 dependents[one].append(number)
         alone = tuple(step.gate is not None or step.next is not None for step in flow.steps)
         return cls(
-            position=position,
             needs=needs,
             dependents=tuple(map(tuple, dependents)),
             routes=tuple(

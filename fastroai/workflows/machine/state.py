@@ -11,6 +11,7 @@ from pydantic import JsonValue
 from fastroai.runs.running.machine import Unit
 from fastroai.runtime.facts import FailureFacts, ReasonCode, RunStatus, Wait
 from fastroai.workflows.machine.iterations import Loop, Reported
+from fastroai.workflows.plan import FlowPlan
 from fastroai.workflows.spec.document import GatePolicy
 
 FlowKey: TypeAlias = tuple[str, int]
@@ -18,6 +19,18 @@ FlowKey: TypeAlias = tuple[str, int]
 
 Stage: TypeAlias = Literal["ready", "running", "asking", "halted", "inside", "over"]
 """The stage of a step: it may start, runs, asks a person, waits, runs its flow, or is over."""
+
+
+ResolvedBy: TypeAlias = Literal["human", "agent", "system"]
+"""The one who decided at a gate, as far as FastroAI knows.
+
+`human`: a person, whose decision came through the inbox, the command line, the caller's own program or a
+trusted MCP client. `agent`: an agent, or somebody whose decision an agent has reported. `system`: the policy
+of the gate, or the end of its time.
+"""
+
+GateOutcome: TypeAlias = Literal["approve", "revise", "kill"]
+"""The decision at a gate."""
 
 
 @dataclass(slots=True)
@@ -35,7 +48,7 @@ class Record:
     violations: list[tuple[str, ...]] = field(default_factory=list)
     """Violations of each attempt that was not accepted."""
     error: str = ""
-    resolved_by: str = ""
+    resolved_by: ResolvedBy | None = None
     rationale: str = ""
     policy: GatePolicy | None = None
     skip_reason: str = ""
@@ -72,16 +85,12 @@ class StepState:
     is_started: bool = False
     """Whether the visit has started before; then the same visit starts anew, since the run was resumed."""
 
-    def copied(self) -> StepState:
-        """Return a copy."""
-        return replace(self)
-
 
 @dataclass(slots=True)
 class FlowState:
     """A flow that runs or ran at a place of the plan."""
 
-    path: str
+    plan: FlowPlan
     number: int
     parent: FlowKey | None
     inputs: Mapping[str, JsonValue]
@@ -106,8 +115,8 @@ class FlowState:
     """Position of a step that can route and is not over: nothing after it starts before that."""
     todo: dict[int, int] = field(default_factory=dict)
     """Positions of steps that were reached and are not over, with the number of their open needs."""
-    failing: int | None = None
-    """Position of the step that has failed, and routes elsewhere when everything before it is over."""
+    failing: str | None = None
+    """The step that has failed, and routes elsewhere when everything before it is over."""
     routes: int = 0
     """Number of routes in this round."""
     round: int = 0
@@ -121,6 +130,11 @@ class FlowState:
     """Reports to loops in each earlier round, by step."""
 
     @property
+    def path(self) -> str:
+        """The path of the flow in the plan."""
+        return self.plan.path
+
+    @property
     def key(self) -> FlowKey:
         """The path and the number of the flow, which together are unique in a run."""
         return self.path, self.number
@@ -129,7 +143,7 @@ class FlowState:
         """Return a copy that shares nothing that can change."""
         return replace(
             self,
-            steps={name: one.copied() for name, one in self.steps.items()},
+            steps={name: replace(one) for name, one in self.steps.items()},
             outputs={**self.outputs},
             todo={**self.todo},
             records=[one.copied() for one in self.records],

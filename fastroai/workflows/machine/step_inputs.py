@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias, get_args
+from typing import Final, get_args
 
 from pydantic import JsonValue
 
-from fastroai.workflows.machine.state import FlowState
+from fastroai.workflows.machine.state import FlowState, GateOutcome, ResolvedBy
 from fastroai.workflows.spec.document import Binding, GatePolicy, GateSpec, Reference
 
-Decision: TypeAlias = Literal["approve", "revise", "kill"]
-"""A decision at a gate."""
-
-_DECISIONS: Final[tuple[Decision, ...]] = get_args(Decision)
+_DECISIONS: Final[tuple[GateOutcome, ...]] = get_args(GateOutcome)
 _POLICIES: Final[tuple[GatePolicy, ...]] = get_args(GatePolicy)
 _MOST_NAMES: Final = 20
 """Maximum number of fields that a message names."""
@@ -27,9 +24,9 @@ _RESOLVERS: Final = {"human": "a person", "agent": "an agent", "system": "the sy
 class GateAnswer:
     """A decision at a gate, and who made it."""
 
-    decision: Decision
+    decision: GateOutcome
     rationale: str = ""
-    resolved_by: Literal["human", "agent", "system"] = "human"
+    resolved_by: ResolvedBy = "human"
 
     @property
     def by(self) -> str:
@@ -57,7 +54,7 @@ class GateAnswer:
         return cls(decision, str(note), by)  # type: ignore[arg-type]
 
 
-def options_at(revisions_left: int | None) -> tuple[Decision, ...]:
+def options_at(revisions_left: int | None) -> tuple[GateOutcome, ...]:
     """Return the decisions that are possible at a gate. It cannot revise if no revisions are left."""
     return tuple(one for one in _DECISIONS if one != "revise" or revisions_left != 0)
 

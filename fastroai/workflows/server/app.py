@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Iterable
+from contextlib import nullcontext
 from importlib.resources import files
 from typing import Any, Final
 
@@ -115,11 +115,6 @@ def workflow_server(context: ServerContext, key: str) -> MCPServer[ServerContext
     Servers on one store must have the same `key`, of 32 characters or more, so that each of them understands
     text that another one has sealed.
     """
-
-    @asynccontextmanager
-    async def opened(_: MCPServer[ServerContext]) -> AsyncGenerator[ServerContext]:
-        yield context
-
     tools = [AnswerTool.of(function, hints) for function, hints in _TOOLS]
     return _WorkflowServer(
         NAME,
@@ -128,7 +123,7 @@ def workflow_server(context: ServerContext, key: str) -> MCPServer[ServerContext
         instructions=INSTRUCTIONS,
         resources=_resources(tools),
         tools=[*tools],
-        lifespan=opened,
+        lifespan=lambda _: nullcontext(context),
         log_level="WARNING",
         request_state_security=RequestStateSecurity(keys=[key], ttl=_SECONDS_TO_DECIDE),
     )

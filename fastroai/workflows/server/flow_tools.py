@@ -8,14 +8,13 @@ from mcp_types import CallToolResult, InputRequiredResult
 from pydantic import Field, JsonValue, TypeAdapter, WithJsonSchema
 
 from fastroai.workflows.answers import (
-    GateOutcome,
     NextAnswer,
     ReportedUsage,
-    ResolvedBy,
     awaited_gate,
     error,
 )
 from fastroai.workflows.driven_flows import WorkflowRuns
+from fastroai.workflows.machine.state import GateOutcome, ResolvedBy
 from fastroai.workflows.server.context import Call, context_of
 from fastroai.workflows.server.gates import with_user
 from fastroai.workflows.server.replies import (

@@ -21,7 +21,8 @@ from mcp_types.version import is_version_at_least
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from fastroai.plain_text import plain_json, plain_line, quoted
-from fastroai.workflows.answers import AwaitGate, GateOutcome, NextAnswer, awaited_gate
+from fastroai.workflows.answers import AwaitGate, NextAnswer, awaited_gate
+from fastroai.workflows.machine.state import GateOutcome
 from fastroai.workflows.server.context import Call, context_of
 from fastroai.workflows.server.replies import reply
 

@@ -11,8 +11,8 @@ from fastroai.workflows.spec.limits import MAX_FLOW_STEPS, MAX_ID_CHARACTERS, MA
 from fastroai.workflows.spec.order import ordered
 from fastroai.workflows.spec.parts import FlowPart, StepPart
 from fastroai.workflows.spec.problems import Problems, cut, listed
-from fastroai.workflows.spec.references import ID, Sources
-from fastroai.workflows.spec.steps import Library, StepReader, gates_of, outputs_of
+from fastroai.workflows.spec.references import ID
+from fastroai.workflows.spec.steps import Library, StepReader
 
 _ROUTES = ("on_approve", "on_revise", "on_kill", "on_fail", "next")
 
@@ -47,9 +47,7 @@ def read_flow(name: str, part: FlowPart, library: Library, problems: Problems) -
         problems.add(message, (*way, "steps"), of_key=True)
     at = _steps_by_id(part, (*way, "steps"), problems)
     parts = {step_id: part.steps[index] for step_id, index in at.items()}
-    inputs = library.flow_inputs[name]
-    sources = Sources(inputs, outputs_of(parts, library), gates_of(parts, library))
-    reader = StepReader(library, sources, problems)
+    reader = StepReader(library, library.sources(name, parts), problems)
     read: dict[str, StepSpec] = {}
     for index, step_part in enumerate(part.steps):
         step = reader.read(step_part, (*way, "steps", index))
@@ -64,7 +62,7 @@ def read_flow(name: str, part: FlowPart, library: Library, problems: Problems) -
         _check_routes(step_part, (*way, "steps", at[step_id]), parts, rank, problems)
     return FlowSpec(
         name=name,
-        input=inputs,
+        input=library.flow_inputs[name],
         output=known_contract(part.output, (*way, "output"), library.contracts, problems),
         budget=read_budget(part.budget, (*way, "budget"), problems),
         max_rounds=None

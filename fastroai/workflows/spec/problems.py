@@ -10,7 +10,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from fastroai.documents.parts import Misfit
-from fastroai.documents.yaml_text import MORE_PROBLEMS, MOST_PROBLEMS, DocumentProblem, Way, YamlText
+from fastroai.documents.yaml_text import MORE_PROBLEMS, MOST_PROBLEMS, Way, YamlText
 from fastroai.errors import nearest
 from fastroai.workflows.errors import WorkflowProblem
 
@@ -68,11 +68,6 @@ class Problems:
         """
         line, column = self.text.place(way, of_key=of_key)
         self._take(message, way, line, column + offset, name, allowed)
-
-    def add_found(self, problem: DocumentProblem) -> None:
-        """Note a problem of the text itself. Raises `TooManyProblems`, as `add` does."""
-        line, column = (problem.line or 1, problem.column or 1)
-        self._take(problem.message, problem.way, line, column)
 
     def add_misfit(self, misfit: Misfit) -> None:
         """Note a part of the document that has the wrong form. Raises `TooManyProblems`, as `add` does."""

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, cast, get_args
 
-from fastroai.documents.parts import Misshapen, mended, shaped
-from fastroai.documents.yaml_text import YamlText, read_yaml_of
+from fastroai.documents.parts import Misfit, Misshapen, mended, shaped
+from fastroai.documents.yaml_text import YamlText, read_yaml
 from fastroai.workflows.errors import WorkflowValidationError
 from fastroai.workflows.spec.document import FlowSpec, Version, WorkflowInfo, WorkflowSpec
 from fastroai.workflows.spec.fields import completed, read_contracts, read_fields
@@ -42,7 +42,7 @@ def load_spec(source: str | Path) -> WorkflowSpec:
             `workflows`).
     """
     file = str(source) if isinstance(source, Path) else None
-    text = read_yaml_of(source, "load_spec", max_depth=MAX_SPEC_DEPTH, max_values=MAX_SPEC_VALUES)
+    text = read_yaml(source, "load_spec", max_depth=MAX_SPEC_DEPTH, max_values=MAX_SPEC_VALUES)
     problems = Problems(text, file, text.text.splitlines())
     try:
         spec = _read(text, problems)
@@ -56,7 +56,7 @@ def load_spec(source: str | Path) -> WorkflowSpec:
 
 def _read(text: YamlText, problems: Problems) -> WorkflowSpec | None:
     for found in text.problems:
-        problems.add_found(found)
+        problems.add_misfit(Misfit(found))
     if not text.is_whole:
         return None
     part = _shaped(text, problems)
@@ -102,7 +102,6 @@ def _spec(part: SpecPart, text: str, problems: Problems) -> WorkflowSpec | None:
             name: read_fields(flow.input, ("flows", name, "input"), problems)
             for name, flow in part.flows.items()
         },
-        flow_outputs={name: flow.output for name, flow in part.flows.items()},
     )
     flows = {name: read_flow(name, flow, library, problems) for name, flow in part.flows.items()}
     check_flows(flows, part.flows, problems)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final, cast, get_args
@@ -35,6 +34,7 @@ from fastroai.workflows.spec.functions import at_least_one, known_contract, read
 from fastroai.workflows.spec.parts import FlowPart, FunctionPart, StepPart
 from fastroai.workflows.spec.problems import Problems, cut, listed
 from fastroai.workflows.spec.references import (
+    ID,
     Known,
     Sources,
     is_reference,
@@ -78,7 +78,6 @@ _NEEDS: Final = {
     "policy_fallback": "policy",
 }
 """Keys of steps that mean something only beside another key."""
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,36 +91,28 @@ class Library:
     """The functions that could be read."""
     flow_parts: Mapping[str, FlowPart]
     flow_inputs: Mapping[str, Mapping[str, FieldSpec]]
-    flow_outputs: Mapping[str, str | None]
 
-    def contract_of(self, part: StepPart) -> ContractSpec | None:
-        """Return the contract of a step's result, if it has one that exists."""
+    def reported(self, part: StepPart) -> Known:
+        """Return the known fields of a result as it is reported, before a loop adds fields of its own."""
         if part.flow is not None:
-            name = self.flow_outputs.get(part.flow)
+            name = self.flow_parts[part.flow].output if part.flow in self.flow_parts else None
         elif part.function is not None:
             function = self.functions.get(part.function)
             name = None if function is None else function.output
         else:
             name = part.output_contract
-        return None if name is None else self.contracts.get(name)
+        return known_fields(None if name is None else self.contracts.get(name), part.output_schema)
 
-
-def outputs_of(parts: Mapping[str, StepPart], library: Library) -> dict[str, Known]:
-    """Return the known fields of the outputs of steps."""
-    return {name: _output_of(part, library) for name, part in parts.items()}
-
-
-def _output_of(part: StepPart, library: Library) -> Known:
-    output = known_fields(library.contract_of(part), part.output_schema)
-    if part.accumulate is None:
-        return output
-    return replace(output, fields={**output.fields, **ACCUMULATED_FIELDS})
-
-
-def gates_of(parts: Mapping[str, StepPart], library: Library) -> frozenset[str]:
-    """Return the steps that are gates."""
-    gates = {name for name, function in library.functions.items() if function.mode == "gate"}
-    return frozenset(name for name, part in parts.items() if part.function in gates)
+    def sources(self, flow: str, parts: Mapping[str, StepPart]) -> Sources:
+        """Return what the steps of a flow can refer to; `parts` are these steps."""
+        outputs = {name: self.reported(part) for name, part in parts.items()}
+        for name, part in parts.items():
+            if part.accumulate is not None:
+                known = outputs[name]
+                outputs[name] = replace(known, fields={**known.fields, **ACCUMULATED_FIELDS})
+        gates = {name for name, function in self.functions.items() if function.mode == "gate"}
+        asking = frozenset(name for name, part in parts.items() if part.function in gates)
+        return Sources(self.flow_inputs[flow], outputs, asking)
 
 
 class StepReader:
@@ -167,7 +158,7 @@ class StepReader:
             ensure, attempts, contract = function.ensure, function.attempts, function.output
             budget = function.budget
         if part.flow is not None:
-            contract = self._library.flow_outputs.get(part.flow)
+            contract = self._library.flow_parts[part.flow].output
         return StepSpec(
             id=part.id,
             kind=kind,
@@ -315,16 +306,10 @@ class StepReader:
     def _ensure(self, part: StepPart, way: Way) -> tuple[Expression, ...]:
         if part.function is not None:
             return ()
-        scope = Scope({"result": self._result(part), "input": Known(dict.fromkeys(part.inputs or ()))})
+        result = self._sources.outputs.get(part.id, Known({}, closed=False))
+        scope = Scope({"result": result, "input": Known(dict.fromkeys(part.inputs or ()))})
         at: Way = (*way, "ensure")
         return read_ensure(part.ensure, scope, at, self._problems)
-
-    def _result(self, part: StepPart) -> Known:
-        return self._sources.outputs.get(part.id, Known({}, closed=False))
-
-    def _reported(self, part: StepPart) -> Known:
-        """Return the known fields of a result as it is reported, before a loop adds fields of its own."""
-        return known_fields(self._library.contract_of(part), part.output_schema)
 
     def _iteration(self, part: StepPart, way: Way) -> IterationSpec | None:
         problems = self._problems
@@ -334,7 +319,7 @@ class StepReader:
             criterion = read_expression(part.exit_criterion, at, problems)
             if criterion is not None:
                 more = frozenset(ITERATION_NAMES if part.accumulate is not None else ())
-                Scope({"result": self._reported(part)}, values=more).check(criterion, at, problems)
+                Scope({"result": self._library.reported(part)}, values=more).check(criterion, at, problems)
         accumulate = self._accumulated(part, way)
         by = self._field_name(part.accumulate_key, "item", (*way, "accumulate_key"))
         if part.max_iterations is None:
@@ -351,7 +336,7 @@ class StepReader:
         name = self._field_name(part.accumulate, "result", at)
         if name is None:
             return None
-        reported = self._reported(part)
+        reported = self._library.reported(part)
         if reported.closed and name not in reported.fields:
             self._problems.unknown("field", name, at, reported.fields)
         elif (field := reported.fields.get(name)) is not None and field.type != "array":
@@ -372,7 +357,7 @@ class StepReader:
         if text is None:
             return None
         name = text.removeprefix(f"{of}.")
-        if _NAME.fullmatch(name):
+        if ID.fullmatch(name):
             return name
         self._problems.add(f"{at[-1]} is {cut(text)!r}; expected one field, as in {of}.name", at)
         return None

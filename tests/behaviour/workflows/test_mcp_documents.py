@@ -13,7 +13,7 @@ from support.patience import PATIENCE
 from support.workflow_servers import Tools, server_here
 from support.workflow_specs import ARTICLE
 
-from fastroai.documents.yaml_text import read_yaml_of
+from fastroai.documents.yaml_text import read_yaml
 
 TASK = """# Task: {title}
 
@@ -76,9 +76,9 @@ async def test_a_spec_that_takes_long_to_read_does_not_keep_other_calls_waiting(
     def read_slowly(*args: Any, **options: Any) -> Any:
         begun.set()
         assert may_end.wait(PATIENCE), "the event loop has stood still"
-        return read_yaml_of(*args, **options)
+        return read_yaml(*args, **options)
 
-    monkeypatch.setattr("fastroai.workflows.spec.reading.read_yaml_of", read_slowly)
+    monkeypatch.setattr("fastroai.workflows.spec.reading.read_yaml", read_slowly)
     async with server_here(tmp_path) as call:
         reading = asyncio.create_task(call(tool, spec="flows: {}"))
         assert await asyncio.to_thread(begun.wait, PATIENCE)

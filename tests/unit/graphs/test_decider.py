@@ -17,12 +17,11 @@ from support.steps import run_alone
 
 from fastroai.agent import FastroAgent
 from fastroai.errors import BudgetExceeded
-from fastroai.graphs.agents.decider import Candidate, NextNode, _choice_of, decide
+from fastroai.graphs import Edge, Graph, Node
+from fastroai.graphs.agents.decider import DecideStep, NextNode, _choice_of
 from fastroai.graphs.machine.routing import Choice
 from fastroai.pipelines import Pipeline, PipelineConfig
 from fastroai.steps import StepConfig, StepContext, step
-
-CANDIDATES = (Candidate("reply", "answers the customer"), Candidate("escalate"))
 
 
 def choosing(answer: dict[str, object] | Exception, **options: Any) -> FastroAgent[Any, str]:
@@ -39,16 +38,22 @@ def choosing(answer: dict[str, object] | Exception, **options: Any) -> FastroAge
 def deciding(
     decider: Any, output: object = "angry", **more: Any
 ) -> Callable[[StepContext[Any]], Awaitable[Choice]]:
+    @step
+    def node(ctx: StepContext[Any]) -> None: ...
+
+    graph = Graph[Any, Any, Any](
+        "mail",
+        more.get("goal"),
+        nodes={"read": node, "reply": Node(node, focus="answers the customer"), "escalate": node},
+        edges=[
+            Edge("read", "reply", when="llm_decide"),
+            Edge("read", "escalate", when="llm_decide", fallback=True),
+        ],
+        decider=decider,
+    )
+
     async def code(ctx: StepContext[Any]) -> Choice:
-        return await decide(
-            decider,
-            ctx,
-            goal=more.get("goal"),
-            node="read",
-            output=output,
-            candidates=CANDIDATES,
-            fallback="escalate",
-        )
+        return await DecideStep(graph._setup, "read", output).execute(ctx)
 
     return code
 

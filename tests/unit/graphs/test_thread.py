@@ -22,7 +22,6 @@ from pydantic_ai.usage import RequestUsage
 from fastroai.errors import ValueNotStorable
 from fastroai.graphs.conversation.compaction import Compaction
 from fastroai.graphs.conversation.conversation import GraphConversation
-from fastroai.graphs.conversation.markers import Done
 from fastroai.graphs.conversation.talk import Talk
 from fastroai.graphs.conversation.thread import Phase, Thread
 from fastroai.graphs.conversation.threads import MOST_UNTOLD, Threads
@@ -220,20 +219,6 @@ def test_what_is_no_phase_is_refused() -> None:
 def test_user_prompts_stay_user_prompts() -> None:
     (request, _) = visited(Thread(), "a", said("one")).messages()
     assert isinstance(request.parts[0], UserPromptPart)
-
-
-def test_visits_that_said_nothing_add_the_same_one_by_one_and_together() -> None:
-    done = [
-        Done.of(f"node-{number % 33}", number, {"n": number}, ValueError("no") if number % 5 else None)
-        for number in range(100)
-    ]
-    one_by_one = Thread()
-    for one in done:
-        one_by_one = one_by_one.add(Phase(one))
-    assert Thread().add_quiet(done) == one_by_one
-    assert Thread().add_quiet(done[:7]).add_quiet(done[7:]) == one_by_one
-    isolated = Thread(GraphConversation("isolated"))
-    assert isolated.add_quiet(done) is isolated
 
 
 def test_a_branch_hears_the_same_of_its_past_however_long_that_is() -> None:

@@ -117,10 +117,10 @@ def test_a_missing_key_is_a_violation() -> None:
 
 def test_the_output_of_a_flow_has_its_contract() -> None:
     checks = step()[1]
-    assert checks.of_contract("Out", GOOD) is None
-    assert checks.of_contract("Out", {"ok": True, "kind": None}) == CheckFailure(
-        "contract",
-        ('result.kind: null is not of type "string"', 'result.kind: null is not one of "bug" or "feature"'),
+    assert checks.fits("Out", GOOD) == ()
+    assert checks.fits("Out", {"ok": True, "kind": None}) == (
+        'result.kind: null is not of type "string"',
+        'result.kind: null is not one of "bug" or "feature"',
     )
 
 

@@ -85,11 +85,7 @@ class Client:
 
     def parts(self, target: Target) -> Sequence[Part]:
         """Return the parts that belong into the client's files."""
-        return self.parts_of(target, self.folder(target.root))
-
-    def folder(self, home: Path) -> Path:
-        """Return the client's folder of settings of this user."""
-        return self.home(home)
+        return self.parts_of(target, self.home(target.root))
 
 
 def this_fastroai() -> tuple[str, ...]:

@@ -149,7 +149,7 @@ class Setup:
 
     def _root_of(self, path: Path) -> Path:
         root = self.target.root
-        return root if path.is_relative_to(root) else self.client.folder(root)
+        return root if path.is_relative_to(root) else self.client.home(root)
 
     def _is_ours(self, path: Path, text: str | None) -> bool:
         return text is not None and self.record.is_as_written(self.client.name, self._key(path), text)

@@ -8,27 +8,46 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from pydantic import JsonValue
 
-MAX_DEPTH: Final = 100
-
 _BLANK: Final = re.compile(r"(?:[ \t\r\n]+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
-_SCALAR: Final = re.compile(r"true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.])")
-_STRING: Final = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
 _INDENT: Final = re.compile(r"\n([ \t]+)\S")
+_COMMENT: Final = re.compile(r'"(?:[^"\\]|\\.)*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
+"""Matches a string, in which nothing is a comment, or a comment."""
+_LAST_COMMA: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{,:]\s*,|,(?=\s*[\]}])', re.DOTALL)
+"""Matches a string, a comma that follows no value, or a comma after the last member."""
+_DECODER: Final = json.JSONDecoder()
 
 
 @dataclass(frozen=True, slots=True)
 class _Node:
     """A value, and its place in the text."""
 
+    plain: str
+    """The text as plain JSON, of the same length."""
     start: int
     end: int
     value: JsonValue
-    children: tuple[_Child, ...] = ()
+
+    @property
+    def children(self) -> Sequence[_Child]:
+        """The members of an object, or the items of an array."""
+        found: list[_Child] = []
+        at = _blank_end(self.plain, self.start + 1)
+        while isinstance(self.value, dict | list) and self.plain[at] not in "]}":
+            start, name = at, len(found)
+            if isinstance(self.value, dict):
+                name, at = _DECODER.raw_decode(self.plain, at)
+                at = _blank_end(self.plain, _blank_end(self.plain, at) + 1)  # after the colon
+            value, end = _DECODER.raw_decode(self.plain, at)
+            found.append(_Child(start, name, _Node(self.plain, at, end, value)))
+            at = _blank_end(self.plain, end)
+            if self.plain[at] == ",":
+                at = _blank_end(self.plain, at + 1)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +66,7 @@ def parsed(text: str) -> JsonValue:
     Raises:
         json.JSONDecodeError: the text is not JSON, or an object has a name twice; with line and column.
     """
-    return _Reader(text).document().value
+    return _document(text).value
 
 
 def with_value(text: str, way: Sequence[str], value: JsonValue) -> str:
@@ -56,7 +75,7 @@ def with_value(text: str, way: Sequence[str], value: JsonValue) -> str:
     Raises:
         json.JSONDecodeError: the text is not JSON, or something on the way is not an object.
     """
-    node = _Reader(text).document()
+    node = _document(text)
     for depth, name in enumerate(way):
         _expect(text, node, dict)
         child = _child(node, name)
@@ -119,7 +138,7 @@ def value_at(value: JsonValue, way: Sequence[str]) -> JsonValue:
 
 
 def _at(text: str, way: Sequence[str]) -> _Node | None:
-    node: _Node | None = _Reader(text).document()
+    node: _Node | None = _document(text)
     for name in way:
         child = None if node is None else _child(node, name)
         node = None if child is None else child.node
@@ -205,88 +224,31 @@ def _blank_end(text: str, at: int) -> int:
 # --- reading ---
 
 
-@dataclass(slots=True)
-class _Reader:
-    text: str
-    at: int = field(default=0)
+def _document(text: str) -> _Node:
+    plain = _COMMENT.sub(_blanked, text)
+    plain = _LAST_COMMA.sub(lambda found: " " if found[0] == "," else found[0], plain)
+    try:
+        value: JsonValue = _DECODER.decode(plain)
+        document = _Node(plain, _blank_end(plain, 0), len(plain.rstrip()), value)
+        repeated = _repeated(document)
+    except RecursionError:
+        raise json.JSONDecodeError("It is nested too deeply", text, 0) from None
+    if repeated is not None:
+        raise json.JSONDecodeError(f"The name {repeated.name!r} appears twice", text, repeated.start)
+    return document
 
-    def document(self) -> _Node:
-        self.skip()
-        node = self.node(0)
-        self.skip()
-        if self.at < len(self.text):
-            raise self.error("Extra data")
-        return node
 
-    def node(self, depth: int) -> _Node:
-        start = self.at
-        if depth > MAX_DEPTH:
-            raise self.error(f"More than {MAX_DEPTH} levels")
-        match self.text[start : start + 1]:
-            case "{":
-                members = self.children("}", depth)
-                return _Node(start, self.at, {str(one.name): one.node.value for one in members}, members)
-            case "[":
-                items = self.children("]", depth)
-                return _Node(start, self.at, [one.node.value for one in items], items)
-            case '"':
-                value = self.string()
-                return _Node(start, self.at, value)
-        found = _SCALAR.match(self.text, start)
-        if found is None:
-            raise self.error("Expecting value")
-        self.at = found.end()
-        return _Node(start, self.at, json.loads(found[0]))
+def _blanked(found: re.Match[str]) -> str:
+    return found[0] if found[0].startswith('"') else re.sub(r"[^\r\n]", " ", found[0])
 
-    def children(self, close: str, depth: int) -> tuple[_Child, ...]:
-        found: list[_Child] = []
-        names: set[str | int] = set()
-        self.at += 1
-        while True:
-            self.skip()
-            if self.took(close):
-                return tuple(found)
-            start = self.at
-            name = self.name() if close == "}" else len(found)
-            if name in names:
-                self.at = start
-                raise self.error(f"The name {name!r} appears twice")
-            names.add(name)
-            found.append(_Child(start, name, self.node(depth + 1)))
-            self.skip()
-            if not self.took(",") and not self.text.startswith(close, self.at):
-                raise self.error("Expecting ',' delimiter")
 
-    def name(self) -> str:
-        if not self.text.startswith('"', self.at):
-            raise self.error("Expecting property name enclosed in double quotes")
-        name = self.string()
-        self.skip()
-        if not self.took(":"):
-            raise self.error("Expecting ':' delimiter")
-        self.skip()
-        return name
-
-    def string(self) -> str:
-        start = self.at
-        found = _STRING.match(self.text, start)
-        if found is None:
-            raise self.error("Invalid string")
-        self.at = found.end()
-        try:
-            value: str = json.loads(found[0])
-        except json.JSONDecodeError as error:
-            raise json.JSONDecodeError(error.msg, self.text, start + error.pos) from None
-        return value
-
-    def took(self, char: str) -> bool:
-        if self.text.startswith(char, self.at):
-            self.at += 1
-            return True
-        return False
-
-    def skip(self) -> None:
-        self.at = _blank_end(self.text, self.at)
-
-    def error(self, message: str) -> json.JSONDecodeError:
-        return json.JSONDecodeError(message, self.text, self.at)
+def _repeated(node: _Node) -> _Child | None:
+    """Return a member whose name an earlier member of its object has."""
+    names: set[str | int] = set()
+    for child in node.children:
+        if child.name in names:
+            return child
+        names.add(child.name)
+        if (found := _repeated(child.node)) is not None:
+            return found
+    return None

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal, Protocol, TypeAlias, TypeVar
+from typing import Final, Literal, TypeAlias, TypeVar
 
 from pydantic import JsonValue
 
@@ -28,49 +29,6 @@ THIS_MODULE: Final = ("-P", "-m", "fastroai.cli")
 
 _T = TypeVar("_T")
 Way: TypeAlias = tuple[str, ...]
-
-
-class Part(Protocol):
-    """An addition to a file."""
-
-    @property
-    def kind(self) -> Kind:
-        """The purpose of the part."""
-        ...
-
-    @property
-    def path(self) -> Path:
-        """Path of the file."""
-        ...
-
-    def put(self, text: str | None, original: str | None, is_ours: bool) -> str:
-        """Return the text of the file with the addition.
-
-        Args:
-            text: The text of the file; `None` if there is no file.
-            original: The text without anything of ours; `None` if there was no file.
-            is_ours: Whether FastroAI has written the whole file, and nobody has changed it since.
-
-        Raises:
-            ConfigurationError: the file is broken, or has something else in the place of the addition.
-        """
-        ...
-
-    def take_out(self, text: str, original: str | None) -> str | None:
-        """Return the text without the addition; `None` if nothing is left and the file was not there before.
-
-        Args:
-            text: The text, which others may have changed.
-            original: The text from before the addition; `None` if there was no file or it is not known.
-
-        Raises:
-            ConfigurationError: the file is broken.
-        """
-        ...
-
-    def kept(self, text: str, original: str | None) -> str:
-        """Return why the text has something of the user in place of the addition; empty if it does not."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +83,48 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True)
-class JsonPart:
-    """The entry of the server, and items of arrays, in a JSON file."""
+class Part(ABC):
+    """An addition to a file."""
 
     kind: Kind
+    """The purpose of the part."""
     path: Path
+    """Path of the file."""
+
+    @abstractmethod
+    def put(self, text: str | None, original: str | None, is_ours: bool) -> str:
+        """Return the text of the file with the addition.
+
+        Args:
+            text: The text of the file; `None` if there is no file.
+            original: The text without anything of ours; `None` if there was no file.
+            is_ours: Whether FastroAI has written the whole file, and nobody has changed it since.
+
+        Raises:
+            ConfigurationError: the file is broken, or has something else in the place of the addition.
+        """
+
+    @abstractmethod
+    def take_out(self, text: str, original: str | None) -> str | None:
+        """Return the text without the addition; `None` if nothing is left and the file was not there before.
+
+        Args:
+            text: The text, which others may have changed.
+            original: The text from before the addition; `None` if there was no file or it is not known.
+
+        Raises:
+            ConfigurationError: the file is broken.
+        """
+
+    def kept(self, text: str, original: str | None) -> str:
+        """Return why the text has something of the user in place of the addition; empty if it does not."""
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class JsonPart(Part):
+    """The entry of the server, and items of arrays, in a JSON file."""
+
     entry: tuple[Way, Server] | None = None
     items: tuple[tuple[Way, JsonValue], ...] = ()
     defaults: tuple[tuple[Way, JsonValue], ...] = ()
@@ -180,7 +175,8 @@ class JsonPart:
         if self.entry is not None:
             text = self._without_entry(text, before, *self.entry)
         left = json_text.parsed(text)
-        if original is None and all(_is_default(self.defaults, *one) for one in _members(left)):
+        added = {way[0]: value for way, value in self.defaults}
+        if original is None and isinstance(left, dict) and left.items() <= added.items():
             return None
         return text
 
@@ -194,22 +190,24 @@ class JsonPart:
 
 
 @dataclass(frozen=True, slots=True)
-class BlockPart:
+class BlockPart(Part):
     """Lines between two markers, in a file that people write."""
 
-    kind: Kind
-    path: Path
     begin: str
     end: str
     body: str
 
     def put(self, text: str | None, original: str | None, is_ours: bool) -> str:
         """See `Part`."""
-        return self._with_body(text or "", self.body)
-
-    def kept(self, text: str, original: str | None) -> str:
-        """See `Part`."""
-        return ""
+        text = text or ""
+        before, present, after = self._split(text)
+        newline = "\r\n" if "\r\n" in text else "\n"
+        block = f"{self.begin}\n{self.body.strip()}\n{self.end}\n".replace("\n", newline)
+        if present is None:
+            if before and not before.endswith("\n"):
+                before += newline
+            before += newline if before.strip() else ""
+        return before + block + after
 
     def take_out(self, text: str, original: str | None) -> str | None:
         """See `Part`."""
@@ -218,16 +216,6 @@ class BlockPart:
             before = before[: -2 if before.endswith("\r\n") else -1]
         left = before + after
         return None if original is None and not left.strip() else left
-
-    def _with_body(self, text: str, body: str) -> str:
-        before, present, after = self._split(text)
-        newline = "\r\n" if "\r\n" in text else "\n"
-        block = f"{self.begin}\n{body.strip()}\n{self.end}\n".replace("\n", newline)
-        if present is None:
-            if before and not before.endswith("\n"):
-                before += newline
-            before += newline if before.strip() else ""
-        return before + block + after
 
     def _split(self, text: str) -> tuple[str, str | None, str]:
         """Return the text before the block, the block's body if there is one, and the text after it."""
@@ -245,11 +233,9 @@ class BlockPart:
 
 
 @dataclass(frozen=True, slots=True)
-class TomlPart:
+class TomlPart(Part):
     """The entry of the server in a TOML file, between two markers. An entry of the user is not edited."""
 
-    kind: Kind
-    path: Path
     way: Way
     server: Server
     block: BlockPart
@@ -284,11 +270,9 @@ class TomlPart:
 
 
 @dataclass(frozen=True, slots=True)
-class FilePart:
+class FilePart(Part):
     """A file that is ours alone. Changes that people make in it stay."""
 
-    kind: Kind
-    path: Path
     text: str
 
     def put(self, text: str | None, original: str | None, is_ours: bool) -> str:
@@ -319,14 +303,6 @@ def _pruned(text: str, way: Way, before: JsonValue) -> str:
         text, way = json_text.without(text, way), way[:-1]
         value = json_text.parsed(text)
     return text
-
-
-def _members(value: JsonValue) -> Sequence[tuple[str, JsonValue]]:
-    return list(value.items()) if isinstance(value, dict) else [("", value)]
-
-
-def _is_default(defaults: tuple[tuple[Way, JsonValue], ...], name: str, value: JsonValue) -> bool:
-    return ((name,), value) in defaults
 
 
 def _checked(path: Path, edit: Callable[[], _T]) -> _T:

@@ -7,33 +7,21 @@ from functools import cache
 from importlib.resources import files
 from typing import Final
 
-SKILLS: Final = (
-    "onboard",
-    "plan",
-    "feature",
-    "review",
-    "debug",
-    "refactor",
-    "migrate",
-    "test",
-    "learn",
-    "build",
-    "speckit",
-)
-"""The skills; each is installed as `fastroai-…`."""
+_FOLDER: Final = files("fastroai.workflows.server.install") / "skills"
+_INSTRUCTIONS: Final = "instructions.md"
 
 
 @cache
 def instructions() -> str:
     """Return the instructions about workflows for the agents of a project."""
-    return _text("instructions.md")
+    return (_FOLDER / _INSTRUCTIONS).read_text(encoding="utf-8")
 
 
 @cache
 def skill_texts() -> Mapping[str, str]:
-    """Return the texts of the skills, by the names of their folders."""
-    return {f"fastroai-{name}": _text(f"{name}.md") for name in SKILLS}
-
-
-def _text(name: str) -> str:
-    return (files("fastroai.workflows.server.install") / "skills" / name).read_text(encoding="utf-8")
+    """Return the texts of the skills, by the names of their folders: `fastroai-…`."""
+    skills = sorted(one.name for one in _FOLDER.iterdir() if one.name != _INSTRUCTIONS)
+    return {
+        f"fastroai-{name.removesuffix('.md')}": (_FOLDER / name).read_text(encoding="utf-8")
+        for name in skills
+    }

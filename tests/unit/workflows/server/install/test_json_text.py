@@ -91,13 +91,15 @@ def test_a_member_is_removed_with_its_comma(text: str, way: tuple[str, ...], lef
         ('{"a": }', 1, 7),
         ('{"a": 1}}', 1, 9),
         ("{a: 1}", 1, 2),
-        ('{"a": "x\n"}', 1, 7),
+        ('{"a": "x\n"}', 1, 9),
         ('{"a": "\\q"}', 1, 8),
         ('{"a": 1, "a": 2}', 1, 10),
-        ("[" * 200, 1, 102),
-        ('{"a": 01}', 1, 7),
+        ("[" * 200, 1, 201),
+        ("[" * 100_000, 1, 1),
+        ('{"a": 01}', 1, 8),
         ("", 1, 1),
         ("{,}", 1, 2),
+        ("[1,,]", 1, 4),
     ],
 )
 def test_what_is_not_json_is_refused_with_its_place(text: str, line: int, column: int) -> None:
