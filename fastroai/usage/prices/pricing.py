@@ -385,8 +385,10 @@ class CostCalculator:
     ) -> ServedPrices:
         if model is not None:
             provider, model = provider_and_name(model, provider)
-        tier = self._endpoints.service_tier(url)
-        served = {**({} if tier is None else {"service_tier": tier}), **dict(told), **dict(known)}
+        endpoint = self._endpoints.at(url)
+        served = {**dict(told), **dict(known)}
+        if endpoint is not None and endpoint.service_tier is not None:
+            served.setdefault("service_tier", endpoint.service_tier)
         served.pop(ADVISOR_MODEL, None)
         inference_geo = served.pop("inference_geo", None)  # list prices have no such condition
         caches_half_a_day = served.pop("cache_ttl", None) == "12h"
