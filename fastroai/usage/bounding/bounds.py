@@ -55,11 +55,10 @@ from fastroai.usage.facts.settings import (
     SERVER_SIDE_INPUT_SETTINGS,
 )
 from fastroai.usage.prices.asked_prices import asked_tier, caches_half_a_day
-from fastroai.usage.prices.flat_prices import FlatPrices
+from fastroai.usage.prices.flat_prices import FlatPrices, PriceConditions
 from fastroai.usage.prices.hosts import base_url_of
 from fastroai.usage.prices.list_prices import is_local
 from fastroai.usage.prices.tested_version import refusal, untested_version
-from fastroai.usage.prices.upper_prices import PriceConditions
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage

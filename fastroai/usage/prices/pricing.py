@@ -22,10 +22,10 @@ from fastroai.usage.money import Amount, whole_number
 from fastroai.usage.prices.advisor import ADVISOR_MODEL, ADVISOR_UNIT, usage_of_advisor
 from fastroai.usage.prices.bought import used_units
 from fastroai.usage.prices.endpoints import NO_ENDPOINTS, Endpoint, Endpoints
-from fastroai.usage.prices.flat_prices import FlatPrices
+from fastroai.usage.prices.flat_prices import ANY_PRICE, FlatPrices, PriceConditions, flat_override
 from fastroai.usage.prices.hosts import Host
 from fastroai.usage.prices.list_prices import ListedModel, is_local, listed_model
-from fastroai.usage.prices.lower_prices import lower_list_prices, lower_override
+from fastroai.usage.prices.lower_prices import lower_list_prices
 from fastroai.usage.prices.model_pricing import ModelPricing, PricingOverride
 from fastroai.usage.prices.overrides import PricingOverrides, canonical_provider
 from fastroai.usage.prices.rate_card import ContradictoryUsage, add_up, check_parts
@@ -33,12 +33,7 @@ from fastroai.usage.prices.references import model_reference, near_reference, pr
 from fastroai.usage.prices.request_cost import OVERLAPPING, UNKNOWN_COST, RequestCost
 from fastroai.usage.prices.served_prices import Conditions, ListedPrices, ServedPrices, told_conditions
 from fastroai.usage.prices.updates import refresh_prices, refresh_prices_async, update_prices_in_background
-from fastroai.usage.prices.upper_prices import (
-    ANY_PRICE,
-    PriceConditions,
-    upper_list_prices,
-    upper_override,
-)
+from fastroai.usage.prices.upper_prices import upper_list_prices
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
@@ -495,7 +490,7 @@ class CostCalculator:
                 listed = None if region.most is None else listed.in_region(region.most)
             elif is_local(model, provider):
                 listed = FlatPrices()
-        own = (upper_override(pricing, listed, input_tokens, conditions) for pricing in pricings)
+        own = (flat_override(max, pricing, listed, input_tokens, conditions) for pricing in pricings)
         return FlatPrices.chosen(max, own)
 
     def lower_prices(
@@ -518,7 +513,7 @@ class CostCalculator:
                 listed = listed.in_region(region.known or _ONE)
             elif is_local(model, provider):
                 listed = FlatPrices()
-        return FlatPrices.chosen(min, (lower_override(pricing, listed) for pricing in pricings))
+        return FlatPrices.chosen(min, (flat_override(min, pricing, listed) for pricing in pricings))
 
     def _pricings(self, model: str, provider: str | None, url: str | None) -> list[ModelPricing]:
         """Return the pricings that can apply when a model is asked: its own, and those of its snapshots."""
