@@ -11,6 +11,7 @@ from pydantic_ai.messages import BinaryContent, ModelMessage
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_core import to_json
 
+from fastroai.records import ratio
 from fastroai.usage.bounding.image_sizes import image_size
 from fastroai.usage.bounding.pdf_sizes import PDF_SIZES
 from fastroai.usage.bounding.pieces import pieces
@@ -62,7 +63,7 @@ def input_tokens(
 
 
 def _by_bytes(prior: Prior, text: str) -> int:
-    return ceil(len(text.encode(errors="replace")) / prior.bytes_per_token)
+    return ceil(ratio(len(text.encode(errors="replace")), prior.bytes_per_token))
 
 
 def _defined(parameters: ModelRequestParameters) -> Iterator[str]:

@@ -439,7 +439,8 @@ def _bound_of_searches(
     output_tokens = None if output is None else rounds * output
     cost = None if prices is None else prices.cost(total, output_tokens)
     if cost is not None and prices is not None:
-        cost = None if prices.per_web_search is None else cost + searches * prices.per_web_search
+        fee = None if prices.per_web_search is None else EXACT.multiply(searches, prices.per_web_search)
+        cost = None if fee is None else EXACT.add(cost, fee)
     return RequestBound(
         input_tokens=total,
         output_tokens=output_tokens,

@@ -542,7 +542,7 @@ class CostCalculator:
         prices, or if they differ by at most $0.000001.
         """
         difference = cost.difference_usd
-        if difference is None or abs(difference) <= _ROUNDING or (model, provider) in self._told:
+        if difference is None or difference.copy_abs() <= _ROUNDING or (model, provider) in self._told:
             return
         self._told |= {(model, provider)}
         logger.warning(
