@@ -123,6 +123,11 @@ def tokenizer_of(model: str) -> Tokenizer | None:
     return None if name is None else _load(name)
 
 
+def loaded_tokenizer(model: str | None) -> Tokenizer | None:
+    """Return the tokenizer of a model of OpenAI if it is loaded; `None` for any other model."""
+    return tokenizer_of(model) if model is not None and is_loaded(model) else None
+
+
 def is_loaded(model: str) -> bool:
     """Return whether `tokenizer_of` returns at once, without loading an encoding."""
     name = encoding_of(model)
