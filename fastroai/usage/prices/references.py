@@ -97,13 +97,13 @@ def _known_references() -> list[str]:
     from genai_prices.data_snapshot import get_snapshot
     from pydantic_ai.models import known_model_names
 
-    from fastroai.usage.facts.finish_reasons import FINISH_REASONS, WITHOUT_FINISH_REASONS
+    from fastroai.usage.facts.finish_reasons import PROVIDERS
     from fastroai.usage.facts.models import first_party_makers
 
     priced = []
     for provider in get_snapshot().providers:
         name = _PRICED_AS.get(provider.id, provider.id)
-        if name in FINISH_REASONS or name in WITHOUT_FINISH_REASONS:
+        if name in PROVIDERS:
             models = (model.id for model in provider.models)
             # genai-prices has the models of Anthropic that Google Cloud serves under `google`, too.
             own = (
