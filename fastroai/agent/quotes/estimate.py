@@ -59,7 +59,7 @@ async def _plan(
         if budget.fallback is not None
         for model in leaves(dispatcher.meter.fallback_model(budget.fallback))
     ]
-    retries = dispatcher.request_retries if call.request_retries is None else call.request_retries
+    retries = dispatcher.config.request_retries if call.request_retries is None else call.request_retries
     return _Plan(
         first=first,
         asked=[await Candidate.of(model, first, calculator, prepare=len(asked) > 1) for model in asked],
