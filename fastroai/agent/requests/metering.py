@@ -604,7 +604,6 @@ class MeteredModel(FollowedMethods, OwnedModel):
     async def _collect(
         self, attempt: RequestAttempt, ask: Callable[[], Awaitable[ModelResponse]]
     ) -> ModelResponse:
-        assert attempt.reservation is not None
         async with self._span_or_none(attempt) as trace_id:
             with attempt.reservation.around():
                 response = await ask()
@@ -653,7 +652,6 @@ class MeteredModel(FollowedMethods, OwnedModel):
             async with AsyncExitStack() as stack:
                 trace_id = await stack.enter_async_context(self._span_or_none(attempt))
                 reservation = await attempt.admit() if waiting is None else attempt.reservation
-                assert reservation is not None
                 settings = attempt.terms.sent_settings if waiting is None else model_settings
                 failure: Exception | None = None
                 try:
