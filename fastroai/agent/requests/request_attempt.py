@@ -109,8 +109,7 @@ class RequestAttempt:
             ModelAPIError: the SDK was about to repeat the request, which is for FastroAI to do.
             UnmeteredRequestError: under a limit, the model was about to send a second request.
         """
-        url = base_url_of(self.terms.wrapped)
-        names = () if url is None else self.terms.meter.calculator.cost_headers(url)
+        names = self.terms.meter.calculator.cost_headers(base_url_of(self.terms.wrapped))
         wire = self.wire = AttemptOnWire(self.may_leave if self.reservation.is_limited else None)
         if names:
             self.cost_headers = StatedInHeaders(names)
@@ -325,8 +324,7 @@ class RequestAttempt:
     def _tell_of(self, cost: RequestCost, url: str | None, *, measured: bool) -> None:
         """Warn of costs that the account leaves out. Called after charging, as warnings may be errors."""
         calculator, terms = self.terms.meter.calculator, self.terms
-        if url is not None:
-            calculator.warn_of_near_miss(url)
+        calculator.warn_of_near_miss(url)
         if cost.contradiction is not None or (measured and not cost.complete):
             calculator.warn_incomplete(cost, terms.model, terms.provider)
         if cost.stated_usd is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
@@ -28,7 +29,7 @@ from fastroai.usage.prices.list_prices import ListedModel, is_local, listed_mode
 from fastroai.usage.prices.lower_prices import lower_list_prices
 from fastroai.usage.prices.model_pricing import ModelPricing, PricingOverride
 from fastroai.usage.prices.overrides import PricingOverrides, canonical_provider
-from fastroai.usage.prices.rate_card import ContradictoryUsage, add_up, check_parts
+from fastroai.usage.prices.rate_card import PARTS, ContradictoryUsage, add_up, check_parts
 from fastroai.usage.prices.references import model_reference, near_reference, provider_and_name
 from fastroai.usage.prices.request_cost import OVERLAPPING, UNKNOWN_COST, RequestCost
 from fastroai.usage.prices.served_prices import Conditions, ListedPrices, ServedPrices, told_conditions
@@ -616,20 +617,10 @@ def _response(
     return response
 
 
-_WHOLES = {
-    "cache_read_tokens": "input_tokens",
-    "cache_write_tokens": "input_tokens",
-    "input_audio_tokens": "input_tokens",
-    "output_audio_tokens": "output_tokens",
-    "cache_audio_read_tokens": "cache_read_tokens",
-}
-
-
 def _check(tokens: Tokens) -> None:
-    whole_number("input_tokens", tokens.input_tokens)
-    whole_number("output_tokens", tokens.output_tokens)
-    for part, whole in _WHOLES.items():
-        limit = getattr(tokens, whole)
-        count = whole_number(part, getattr(tokens, part))
-        if count > limit:
-            raise ConfigurationError(part, count, f"at most {whole}, of which it is a part ({limit})")
+    counts = {name: whole_number(name, count) for name, count in asdict(tokens).items()}
+    for part, wholes in PARTS:
+        for whole in wholes:
+            if counts.get(part, 0) > (limit := counts[whole]):
+                expected = f"at most {whole}, of which it is a part ({limit})"
+                raise ConfigurationError(part, counts[part], expected)

@@ -188,7 +188,7 @@ def check_parts(used: Used) -> None:
         number = type(count) is int or (isinstance(count, int | float) and not isinstance(count, bool))
         if not number or not 0 <= count <= MOST_OF_A_UNIT:  # false for NaN, too
             raise ContradictoryUsage(f"{name} is {count!r:.40}")
-    for part, wholes in _PARTS:
+    for part, wholes in PARTS:
         if part in used:
             for whole in wholes:
                 if used[part] > used.get(whole, 0):
@@ -197,7 +197,7 @@ def check_parts(used: Used) -> None:
 
 MOST_OF_A_UNIT: Final = 10**9
 """The most of any unit that a request can use: the largest context windows are a hundredth of it."""
-_PARTS: Final = (
+PARTS: Final = (
     ("cache_read_tokens", ("input_tokens",)),
     ("cache_write_tokens", ("input_tokens",)),
     ("cache_write_1h_tokens", ("cache_write_tokens",)),
