@@ -184,7 +184,7 @@ class RequestAttempt:
         await load_response_types(self.terms.wrapped, streamed=self.terms.streamed)
         self.started = perf_counter()  # loading them is no wait for a provider or a budget
         breaker = None if self.run is None else self.run.circuit_breaker
-        # Limits of providers per minute do not count batches: see BATCH_LIMITS in usage/facts/billing.py.
+        # Limits of providers per minute do not count batches: see usage/facts/billing.py.
         if self.terms.kind == "batch" or (breaker is None and not self.scope.bounds.provider_limits):
             self.reservation = await self._reserve(self.terms)
         else:

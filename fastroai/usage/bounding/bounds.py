@@ -38,13 +38,10 @@ from fastroai.usage.bounding.request_bounds import RequestBound
 from fastroai.usage.bounding.sent_input import NOTHING_UNSEEN, Unseen, unseen_input
 from fastroai.usage.bounding.tokenizers import (
     Count,
-    Tokenizer,
     bytes_of,
-    encoding_of,
     in_bounding_thread,
-    is_loaded,
+    load_tokenizer,
     loaded_tokenizer,
-    tokenizer_of,
 )
 from fastroai.usage.facts.allowances import OTHER
 from fastroai.usage.facts.provider import service_tiers
@@ -193,7 +190,9 @@ class AskedRequest:
             for piece in self.pieces:
                 if isinstance(piece.item, BinaryContent) and piece.item.media_type == "application/pdf":
                     await _read(piece.item.data)
-        tokenizer = await _tokenizer_of(self.host)
+        if self.host.encoded_model is not None:
+            await load_tokenizer(self.host.encoded_model)
+        tokenizer = loaded_tokenizer(self.host.encoded_model)
         if tokenizer is not None and tokenizer.is_long(self._counted.texts):
             await in_bounding_thread(partial(tokenizer.prepare, self._counted.texts))
 
@@ -406,13 +405,6 @@ class _Collected(list[str]):
 async def _read(pdf: bytes) -> None:
     if not PDF_SIZES.is_read(pdf):
         await in_bounding_thread(partial(PDF_SIZES.prepare, pdf))
-
-
-async def _tokenizer_of(host: Host) -> Tokenizer | None:
-    name = host.encoded_model
-    if name is None or encoding_of(name) is None:
-        return None
-    return tokenizer_of(name) if is_loaded(name) else await in_bounding_thread(partial(tokenizer_of, name))
 
 
 def _leaf(model: Model) -> Model:

@@ -177,11 +177,8 @@ UNBILLED_IN_BATCHES: Final = Names(
 )
 """Results of requests that the provider did not run, and does not bill."""
 
-BATCH_LIMITS: Final = (
-    Source("https://developers.openai.com/api/docs/guides/batch", _CHECKED),
-    Source("https://platform.claude.com/docs/en/api/rate-limits", _CHECKED),
-)
-"""Pages that document limits of their own for batches, besides the limits for a minute."""
+# Batches have limits of their own, besides the limits for a minute:
+# https://developers.openai.com/api/docs/guides/batch, https://platform.claude.com/docs/en/api/rate-limits
 
 # --- Where the bill is stated ---
 

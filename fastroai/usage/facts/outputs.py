@@ -1,4 +1,14 @@
-"""Documented facts about the length of answers: what `max_tokens` limits, and how low it can be."""
+"""Documented facts about the length of answers: what `max_tokens` limits, and how low it can be.
+
+It limits everything that is billed as output, by these pages, which were read on 22 November 2026:
+
+- Anthropic: https://platform.claude.com/docs/en/build-with-claude/extended-thinking says that `max_tokens` is
+  a strict limit, and includes thinking.
+- Google: https://github.com/googleapis/python-genai/issues/2062 says that `max_output_tokens` limits thoughts
+  and the visible answer together.
+- OpenAI: https://developers.openai.com/api/docs/api-reference/responses/create#max_output_tokens says that it
+  is an upper bound for visible output tokens and reasoning tokens.
+"""
 
 from __future__ import annotations
 
@@ -15,21 +25,6 @@ _PYDANTIC_AI: Final = Source(
     _CHECKED,
     "Anthropic requires max_tokens, so PydanticAI sends one",
 )
-
-LIMITS_ALL_OUTPUT: Final = {
-    "anthropic": Source(_THINKING, _CHECKED, "max_tokens is a strict limit, and includes thinking"),
-    "google": Source(
-        "https://github.com/googleapis/python-genai/issues/2062",
-        _CHECKED,
-        "max_output_tokens limits thoughts and the visible answer together",
-    ),
-    "openai": Source(
-        "https://developers.openai.com/api/docs/api-reference/responses/create#max_output_tokens",
-        _CHECKED,
-        "an upper bound for visible output tokens and reasoning tokens",
-    ),
-}
-"""Pages that document that `max_tokens` limits everything that is billed as output."""
 
 THINKS_BESIDES: Final = NamePattern(
     re.compile(r"(?:.*/)?grok-"),

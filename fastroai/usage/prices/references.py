@@ -55,11 +55,11 @@ def provider_and_name(model: str, provider: str | None) -> tuple[str | None, str
 @lru_cache(maxsize=4096)
 def first_party_provider(model: str) -> str | None:
     """Return the maker that itself serves a model under this bare name, if the name tells."""
-    from fastroai.usage.facts.models import first_party_maker
+    from fastroai.usage.facts.models import first_party_makers
 
     if ":" in model or model != model.strip():
         return None
-    return first_party_maker(model)
+    return next((maker for maker, names in first_party_makers().items() if names.match(model)), None)
 
 
 def near_reference(provider: str, model: str) -> str | None:
