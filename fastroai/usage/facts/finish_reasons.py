@@ -20,14 +20,12 @@ _CHECKED: Final = date(2026, 11, 22)
 LOCAL_PROVIDERS: Final = frozenset({"test", "function"})
 """PydanticAI's models that send nothing anywhere: they bill nothing, and give no finish reason."""
 
-_RESPONSES: Final = Names(
-    frozenset({"in_progress", "queued"}),
-    (
-        Source(
-            "https://developers.openai.com/api/docs/api-reference/responses/object",
-            _CHECKED,
-            "the reason of incomplete_details, else the status",
-        ),
+_RESPONSES: Final = Names.of(
+    "in_progress queued",
+    Source(
+        "https://developers.openai.com/api/docs/api-reference/responses/object",
+        _CHECKED,
+        "the reason of incomplete_details, else the status",
     ),
 )
 _ASKED_LIKE_OPENAI: Final = (
@@ -36,24 +34,20 @@ _ASKED_LIKE_OPENAI: Final = (
     "ovhcloud sambanova snowflake together vercel vllm zai"
 )
 """Providers that PydanticAI asks through OpenAI's Responses API, or can ask through it."""
-_GOOGLE: Final = Names(
-    frozenset({"FINISH_REASON_UNSPECIFIED"}),
-    (
-        Source(
-            "https://ai.google.dev/api/generate-content#FinishReason",
-            _CHECKED,
-            "an empty reason means that the model has not stopped; the unspecified one is an empty field",
-        ),
+_GOOGLE: Final = Names.of(
+    "FINISH_REASON_UNSPECIFIED",
+    Source(
+        "https://ai.google.dev/api/generate-content#FinishReason",
+        _CHECKED,
+        "an empty reason means that the model has not stopped; the unspecified one is an empty field",
     ),
 )
-_XAI: Final = Names(
-    frozenset({"REASON_INVALID"}),
-    (
-        Source(
-            "https://github.com/xai-org/xai-proto/blob/main/proto/xai/api/v1/sample.proto",
-            _CHECKED,
-            "PydanticAI passes on its own names of them; the invalid one is what an empty field says",
-        ),
+_XAI: Final = Names.of(
+    "REASON_INVALID",
+    Source(
+        "https://github.com/xai-org/xai-proto/blob/main/proto/xai/api/v1/sample.proto",
+        _CHECKED,
+        "PydanticAI passes on its own names of them; the invalid one is what an empty field says",
     ),
 )
 

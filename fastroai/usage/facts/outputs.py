@@ -12,7 +12,6 @@ It limits everything that is billed as output, by these pages, which were read o
 
 from __future__ import annotations
 
-import re
 from datetime import date
 from typing import Final
 
@@ -26,28 +25,24 @@ _PYDANTIC_AI: Final = Source(
     "Anthropic requires max_tokens, so PydanticAI sends one",
 )
 
-THINKS_BESIDES: Final = NamePattern(
-    re.compile(r"(?:.*/)?grok-"),
-    (
-        Source(
-            "https://docs.x.ai/developers/rest-api-reference/inference/chat",
-            _CHECKED,
-            "max_completion_tokens only applies to visible output tokens; max_output_tokens of Responses "
-            "includes reasoning; there is no limit on the length of an answer",
-        ),
+THINKS_BESIDES: Final = NamePattern.of(
+    r"(?:.*/)?grok-",
+    Source(
+        "https://docs.x.ai/developers/rest-api-reference/inference/chat",
+        _CHECKED,
+        "max_completion_tokens only applies to visible output tokens; max_output_tokens of Responses "
+        "includes reasoning; there is no limit on the length of an answer",
     ),
 )
 """Models whose thinking may exceed `max_tokens`, which limits only the visible answer."""
 
-EXCLUDES_MAX_TOKENS: Final = Names(
-    frozenset({"openai_prediction"}),
-    (
-        Source(
-            "https://developers.openai.com/api/docs/guides/predicted-outputs#limitations",
-            _CHECKED,
-            "max_completion_tokens is refused, and what is rejected of the prediction is billed as output; "
-            "like other output, it is part of the context window",
-        ),
+EXCLUDES_MAX_TOKENS: Final = Names.of(
+    "openai_prediction",
+    Source(
+        "https://developers.openai.com/api/docs/guides/predicted-outputs#limitations",
+        _CHECKED,
+        "max_completion_tokens is refused, and what is rejected of the prediction is billed as output; "
+        "like other output, it is part of the context window",
     ),
 )
 """Settings with which `max_tokens` cannot be sent, or does not limit all output."""
