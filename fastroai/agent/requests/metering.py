@@ -955,15 +955,12 @@ class MeteredModel(FollowedMethods, OwnedModel):
 
     def _run(self, scope: Scope | None) -> AgentRun | None:
         """Return the run that a request belongs to: as one of the agent's own, not of code inside of it."""
-        return self._run_of_meter(scope)
-
-    def _run_of_meter(self, scope: Scope | None) -> AgentRun | None:
         run = agent_run_of(scope)
         return run if run is not None and run.meter is self.meter else None
 
     def _retry_rules(self, terms: Terms) -> RetryRules:
-        run = self._run_of_meter(current_scope())
-        if run is None:
+        run = agent_run_of(current_scope())
+        if run is None or run.meter is not self.meter:
             return RetryRules.counted(
                 retries_of(terms.wrapped, terms.settings, self.meter.request_retries), REQUEST_RETRY_DELAY
             )

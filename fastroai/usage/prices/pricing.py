@@ -585,16 +585,8 @@ def _full_name(answered: str | None, asked: str | None) -> str | None:
 
 
 def _request_usage(tokens: Tokens) -> RequestUsage:
-    return RequestUsage(
-        input_tokens=tokens.input_tokens,
-        output_tokens=tokens.output_tokens,
-        cache_read_tokens=tokens.cache_read_tokens,
-        cache_write_tokens=tokens.cache_write_tokens,
-        input_audio_tokens=tokens.input_audio_tokens,
-        cache_audio_read_tokens=tokens.cache_audio_read_tokens,
-        output_audio_tokens=tokens.output_audio_tokens,
-        output_reasoning_tokens=tokens.reasoning_tokens,
-    )
+    counts = asdict(tokens)  # all but one have the same names
+    return RequestUsage(output_reasoning_tokens=counts.pop("reasoning_tokens"), **counts)
 
 
 def _response(
