@@ -119,7 +119,7 @@ class RequestAttempt:
                 yield
             self._note_sight(wire)
         except BaseException as error:
-            if wire.was_held_back and not isinstance(error, asyncio.CancelledError):
+            if wire.held_back is not None and not isinstance(error, asyncio.CancelledError):
                 raise self._why_held_back(wire) from None
             raise
 
@@ -159,10 +159,10 @@ class RequestAttempt:
         return True
 
     def _why_held_back(self, wire: AttemptOnWire) -> Exception:
-        if wire.is_refused:
+        if wire.held_back == "refused":
             return Outgrown()
         name = self.terms.model
-        if wire.is_second:
+        if wire.held_back == "second":
             return UnmeteredRequestError(
                 f"a second request, which the class of the model {self.terms.provider}:{name} sends by "
                 "itself once the first is answered,",
@@ -340,7 +340,7 @@ class RequestAttempt:
             return
         self._end_permit(None, error)
         text = attributes.error_summary(error)
-        was_answered = self.wire is not None and self.wire.is_second
+        was_answered = self.wire is not None and self.wire.held_back == "second"
         if billing_of(error) == "released" and not was_answered:
             self.charge = self.reservation.release(self._record("released", error=text))
         else:
