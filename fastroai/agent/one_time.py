@@ -15,8 +15,8 @@ from pydantic_ai.models import Model
 
 from fastroai.forks import in_forked_process
 from fastroai.runtime import current_scope
+from fastroai.usage.bounding import tokenizers
 from fastroai.usage.bounding.tokenizers import in_bounding_thread
-from fastroai.usage.bounding.tokenizers import load_tokenizer as load
 from fastroai.usage.prices.hosts import Host
 
 logger: Final = logging.getLogger("fastroai.agent")
@@ -43,7 +43,7 @@ async def load_tokenizer(host: Host) -> None:
     if name is None or name in _known:
         return
     with outside_of_time_limits():  # also for what is loaded already: this imports the table of encodings
-        await load(name)
+        await tokenizers.load_tokenizer(name)
     _known.add(name)
 
 

@@ -422,7 +422,8 @@ class RequestAttempt:
         """Raise if an answer is only a beginning: a budget paid for no more, or the answer broke off."""
         if self.reservation.short is not None:
             await self.check_paid(response)
-        self._check_cut(response)
+        if self.charge is not None and self.charge.record.cut:
+            self._check_cut(response)
 
     def check_whole_at_once(self, response: ModelResponse) -> None:
         """Do `check_whole` without waiting for listeners, who are told with the next event."""
@@ -461,9 +462,8 @@ class RequestAttempt:
         assert self.charge is not None
         has_time = error is None or isinstance(error, Exception)  # a cancelled task has no time
         if self.on_record is not None and has_time:
-            # before anybody uses the response
-            await self.on_record.ended(self.charge.record, self._kept(response))
-        else:
+            await self.on_record.ended(self.charge.record, self._kept(response))  # before anybody uses it
+        elif self.on_record is not None:
             self._note_end(response)
         tracer = self.scope.tracer
         if tracer is not None and trace_id:

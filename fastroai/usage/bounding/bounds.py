@@ -181,8 +181,11 @@ class AskedRequest:
         """Return the bound of its input; after the beginning that is `known`, only the rest is counted."""
         given, parameters = self._sent
         messages = self.messages if known is None else separated(self.messages)
-        unknown = unknown_input(self.pieces, parameters)
-        return most_input(rules, messages, given, parameters, known, unknown=unknown)
+        return most_input(rules, messages, given, parameters, known, unknown=self._unknown_as_sent)
+
+    @cached_property
+    def _unknown_as_sent(self) -> tuple[str, ...]:
+        return unknown_input(self.pieces, self._sent[1])
 
     async def prepare(self) -> None:
         """Do in a thread the work that would block the event loop in `bound`, as `prepare_bound` says."""
