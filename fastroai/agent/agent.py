@@ -264,7 +264,6 @@ class FastroAgent(MapsRows[OutputDataT], Generic[AgentDepsT, OutputDataT]):
             meter_each_run=agent is not None,
             deferred_model=deferred_model,
             config=config,
-            request_retries=config.request_retries,
             limits=together(limits_of(budget, cost_budget), limits_of(config.budget, config.cost_budget)),
         )
 
@@ -637,14 +636,7 @@ class FastroAgent(MapsRows[OutputDataT], Generic[AgentDepsT, OutputDataT]):
         """
         from fastroai.agent.row_target import AgentRows
 
-        return AgentRows(
-            name=self.name,
-            returns=type_of_outputs(self.agent.output_type),
-            dispatch=self.dispatch,
-            declared_for=self.declared_for,
-            estimate=self.estimate_call,
-            check_batches=self.check_batches,
-        )
+        return AgentRows(self._dispatcher, type_of_outputs(self.agent.output_type))
 
     def check_batches(self, model: Model | str | None = None) -> None:
         """Check that the model of this agent, or the one that is given, has a batch API. Returns nothing.
@@ -689,7 +681,7 @@ def _call(
 ) -> AgentCall:
     """Return a call from the arguments of `run`."""
     return AgentCall(
-        prompt=user_prompt if message is None else _prompt(user_prompt, message),
+        prompt=user_prompt if message is None else _message(user_prompt, message),
         deps=deps,
         message_history=message_history,
         output_type=output_type,
@@ -703,12 +695,11 @@ def _call(
     )
 
 
-def _prompt(user_prompt: Prompt, message: Prompt) -> Prompt:
-    if user_prompt is not None and message is not None:
-        raise ConfigurationError(
-            "message", message, "no value, because user_prompt= is the same and is given too"
-        )
-    return user_prompt if message is None else message
+def _message(user_prompt: Prompt, message: Prompt) -> Prompt:
+    if user_prompt is not None:
+        expected = "no value, because user_prompt= is the same and is given too"
+        raise ConfigurationError("message", message, expected)
+    return message
 
 
 def _with_given(config: AgentConfig, **options: Any) -> AgentConfig:

@@ -135,7 +135,7 @@ class Attempt(Generic[AgentDepsT, OutputDataT]):
         durable = run_of(scope)
         self.run = scope.agent_run = AgentRun(
             dispatcher.meter,
-            dispatcher.request_retries if retries is None else retries,
+            dispatcher.config.request_retries if retries is None else retries,
             name,
             number,
             retry_delay=call.request_retry_delay,
@@ -331,7 +331,6 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
     """Whether the agent does not have the meter yet, so that each run must bring it."""
     deferred_model: str | None
     config: AgentConfig
-    request_retries: int | None
     limits: Limits | None
     learned: PastCalls = field(default_factory=PastCalls)
     """Its past answered calls, from which quotes expect the next one."""

@@ -15,7 +15,8 @@ from pydantic_ai.models import Model
 
 from fastroai.forks import in_forked_process
 from fastroai.runtime import current_scope
-from fastroai.usage.bounding.tokenizers import in_bounding_thread, is_loaded, tokenizer_of
+from fastroai.usage.bounding import tokenizers
+from fastroai.usage.bounding.tokenizers import in_bounding_thread
 from fastroai.usage.prices.hosts import Host
 
 logger: Final = logging.getLogger("fastroai.agent")
@@ -41,9 +42,8 @@ async def load_tokenizer(host: Host) -> None:
     name = host.encoded_model
     if name is None or name in _known:
         return
-    with outside_of_time_limits():  # around `is_loaded` too, which imports the table of encodings
-        if not is_loaded(name):
-            await in_bounding_thread(partial(tokenizer_of, name))
+    with outside_of_time_limits():  # also for what is loaded already: this imports the table of encodings
+        await tokenizers.load_tokenizer(name)
     _known.add(name)
 
 

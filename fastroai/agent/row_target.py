@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 from pydantic import JsonValue
 from pydantic_core import to_jsonable_python
 
-from fastroai.agent.other_models.batched import current_batching
+from fastroai.agent.dispatch import Dispatcher
+from fastroai.agent.other_models.batched import check_batches, current_batching
+from fastroai.agent.quotes.estimate import estimate_call
 from fastroai.calls.call import AgentCall
-from fastroai.calls.response import ChatResponse
 from fastroai.contracts.annotations import Annotation
 from fastroai.rows.target import RowCall
 from fastroai.steps import PipelineConfig
@@ -27,15 +28,16 @@ _NO_CONFIG: Final = PipelineConfig()
 class AgentRows(Generic[T]):
     """Calls an agent for each row, which is its prompt: a text, or a column `user_prompt`."""
 
-    name: str
+    dispatcher: Dispatcher[Any, T]
     returns: Annotation | None
-    dispatch: Callable[[AgentCall], Any]
-    declared_for: Callable[[AgentCall], Mapping[str, str]]
-    estimate: Callable[[AgentCall], Any]
-    check_batches: Callable[[], None]
     kind: str = "agent"
     makes_runs: bool = False
     takes_deps: bool = True
+
+    @property
+    def name(self) -> str:
+        """The name of the agent."""
+        return self.dispatcher.name
 
     @property
     def parameters(self) -> Mapping[str, bool]:
@@ -63,16 +65,18 @@ class AgentRows(Generic[T]):
 
     def declares(self) -> Mapping[str, str]:
         """Return hashes of what is declared for each call."""
-        return self.declared_for(AgentCall(prompt=None))
+        return self.dispatcher.declaration.of(AgentCall(prompt=None))
+
+    def check_batches(self) -> None:
+        """Check that the model of the agent has a batch API."""
+        check_batches(self.dispatcher.asked_model(None), self.name)
 
     async def call(self, inputs: Mapping[str, Any], how: RowCall) -> T:
         """Call the agent."""
         current_batching.set(how.batching)  # in the context of this row
         call = AgentCall(prompt=inputs[_PROMPT], deps=how.deps, request_retries=how.retries)
-        response: ChatResponse[T] = await self.dispatch(call)
-        return response.output
+        return (await self.dispatcher.run(call)).output
 
     async def quote(self, inputs: Mapping[str, Any], deps: object) -> Quote:
         """Estimate a call."""
-        quote: Quote = await self.estimate(AgentCall(prompt=inputs[_PROMPT], deps=deps))
-        return quote
+        return await estimate_call(self.dispatcher, AgentCall(prompt=inputs[_PROMPT], deps=deps))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from pydantic_ai import AgentModelSettings, ModelSettings, RunContext
 from pydantic_ai.tools import AgentDepsT
 
@@ -16,14 +14,11 @@ def merge_settings(
     max_tokens: int | None,
 ) -> AgentModelSettings[AgentDepsT] | None:
     """Return one layer of settings: the config's, those given, then the short forms; `None` if empty."""
-    short = cast(
-        "ModelSettings",
-        {
-            name: value
-            for name, value in (("temperature", temperature), ("max_tokens", max_tokens))
-            if value is not None
-        },
-    )
+    short: ModelSettings = {}
+    if temperature is not None:
+        short["temperature"] = temperature
+    if max_tokens is not None:
+        short["max_tokens"] = max_tokens
     if callable(given):
         compute = given
 

@@ -154,14 +154,13 @@ class Budget:
         if admission not in get_args(Admission):
             raise ConfigurationError("admission", admission, "'bound' or 'expected'")
         object.__setattr__(self, "usd", exact_limit(usd, microcents))
-        counts = {
-            "tokens": tokens,
-            "requests": requests,
-            "ms": ms,
-            "max_tokens_per_request": max_tokens_per_request,
-        }
-        for option, count in counts.items():
-            object.__setattr__(self, option, None if count is None else _count(option, count))
+        for option, count, unit in (
+            ("tokens", tokens, "tokens"),
+            ("requests", requests, "requests"),
+            ("ms", ms, "milliseconds"),
+            ("max_tokens_per_request", max_tokens_per_request, "tokens"),
+        ):
+            object.__setattr__(self, option, None if count is None else _count(option, count, unit))
         object.__setattr__(self, "on_unpriced", known_policy("on_unpriced", on_unpriced))
         object.__setattr__(self, "on_unbounded", known_policy("on_unbounded", on_unbounded))
         object.__setattr__(self, "fallback", fallback)
@@ -186,8 +185,13 @@ def exact_limit(usd: Amount | None, microcents: int | None) -> Decimal | None:
             errors.
     """
     if microcents is not None:
-        return _from_microcents(microcents)
-    return None if usd is None else _dollars(usd)
+        return microcents_to_usd(_count("microcents", microcents, "microcents", " ($1 is 1,000,000)"))
+    if usd is None:
+        return None
+    exact = exact_dollars("usd", usd, _POSITIVE)
+    if EXACT.multiply(exact, MICROCENTS_PER_DOLLAR) < 1:
+        raise ConfigurationError("usd", usd, _POSITIVE)
+    return exact
 
 
 def warning_shares(warn_at: object) -> tuple[float, ...]:
@@ -216,23 +220,8 @@ def known_policy(option: str, policy: object) -> object:
     return policy
 
 
-def _dollars(value: Amount) -> Decimal:
-    usd = exact_dollars("usd", value, _POSITIVE)
-    if EXACT.multiply(usd, MICROCENTS_PER_DOLLAR) < 1:
-        raise ConfigurationError("usd", value, _POSITIVE)
-    return usd
-
-
-def _from_microcents(value: object) -> Decimal:
-    expected = "a whole number of microcents, at least 1 ($1 is 1,000,000)"
-    if (microcents := whole_number("microcents", value, expected)) < 1:
-        raise ConfigurationError("microcents", value, expected)
-    return microcents_to_usd(microcents)
-
-
-def _count(option: str, value: object) -> int:
-    unit = {"ms": "milliseconds", "max_tokens_per_request": "tokens"}.get(option, option)
-    expected = f"a whole number of {unit}, at least 1"
+def _count(option: str, value: object, unit: str, note: str = "") -> int:
+    expected = f"a whole number of {unit}, at least 1{note}"
     if (count := whole_number(option, value, expected)) < 1:
         raise ConfigurationError(option, value, expected)
     return count

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Final
 
 from fastroai.errors import FastroAIWarning
-from fastroai.usage.facts.finish_reasons import FINISH_REASONS, LOCAL_PROVIDERS, WITHOUT_FINISH_REASONS
+from fastroai.usage.facts.finish_reasons import LOCAL_PROVIDERS, PROVIDERS
 
 _NEAR: Final = 0.8
 
@@ -46,7 +46,7 @@ def _known_providers() -> frozenset[str]:
     from genai_prices.data_snapshot import get_snapshot
 
     priced = {provider.id for provider in get_snapshot().providers}
-    return LOCAL_PROVIDERS.union(FINISH_REASONS, WITHOUT_FINISH_REASONS, priced)
+    return LOCAL_PROVIDERS.union(PROVIDERS, priced)
 
 
 def _families() -> set[str]:

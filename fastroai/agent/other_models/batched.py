@@ -1,27 +1,19 @@
-"""Models whose requests go out in batches, as agent runs see them: a run on record repeats no request."""
+"""Batches in which the requests of agents go out, and runs that wait for them."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from pydantic_ai import RunContext
 from pydantic_ai.capabilities import BatchModelRequests
-from pydantic_ai.messages import ModelMessage, ModelResponse
-from pydantic_ai.models import CompletedStreamedResponse, Model, ModelRequestParameters, StreamedResponse
+from pydantic_ai.models import Model
 from pydantic_ai.models.fallback import FallbackModel
-from pydantic_ai.models.wrapper import WrapperModel
-from pydantic_ai.settings import ModelSettings
 from typing_extensions import override
 
-from fastroai.agent.other_models.unanswered import continued_job
 from fastroai.errors import ConfigurationError
 from fastroai.human.asking import Halted
 from fastroai.human.waiting import Awaited, StepWait, end_wait, state_of
-from fastroai.pydantic_ai_private import id_in_batch
 from fastroai.runtime import Scope
 from fastroai.runtime.facts import WaitEnded
 from fastroai.runtime.scope import RUNS
@@ -46,82 +38,6 @@ def check_batches(model: Model | None, name: str) -> None:
                 "Anthropic and Gemini; give it one, or leave batch= out"
             )
             raise ConfigurationError("batch", asked, expected)
-
-
-class BatchedOnRecord(WrapperModel):
-    """A model that sends its requests in batches, and none again that is on record as sent in one."""
-
-    def __init__(
-        self,
-        wrapped: Model,
-        find: Callable[
-            [list[ModelMessage], ModelSettings | None, ModelRequestParameters],
-            Awaitable[ModelResponse | None],
-        ],
-        note: Callable[[ModelResponse], Awaitable[None]],
-        is_left_running: Callable[[ModelResponse], bool],
-        wait: Callable[[str, ModelResponse | None], Awaitable[None]],
-    ) -> None:
-        """Wrap a model of `BatchModelRequests`.
-
-        Args:
-            wrapped: The model.
-            find: Function that returns the answer to a request which is on record, or the pending response
-                that says which batch the request is in; `None` if nothing is on record.
-            note: Function that puts a pending response on record.
-            is_left_running: Function that returns whether the run can be continued, and then collects the
-                answer for which a pending response stands.
-            wait: Function that is called with the id of a request in its batch, and with the pending response
-                if the answer is not there yet. It halts a run with which another process goes on.
-        """
-        super().__init__(wrapped)
-        self._find, self._note, self._is_left_running = find, note, is_left_running
-        self._wait = wait
-
-    async def request(
-        self,
-        messages: list[ModelMessage],
-        model_settings: ModelSettings | None,
-        model_request_parameters: ModelRequestParameters,
-    ) -> ModelResponse:
-        """Send a request in a batch, or ask about the batch that it is in. One on record is asked about."""
-        if continued_job(messages) is None:
-            known = await self._find(messages, model_settings, model_request_parameters)
-            if known is not None and id_in_batch(known) is None:
-                return known
-            if known is not None:
-                messages = [*messages, known]
-        response = await self.wrapped.request(messages, model_settings, model_request_parameters)
-        await self._note(response)
-        pending = response if id_in_batch(response) is not None else None
-        if (sent := pending or _pending_in(messages)) is not None and (job := id_in_batch(sent)):
-            await self._wait(job, pending)
-        return response
-
-    @asynccontextmanager
-    async def request_stream(
-        self,
-        messages: list[ModelMessage],
-        model_settings: ModelSettings | None,
-        model_request_parameters: ModelRequestParameters,
-        run_context: RunContext[Any] | None = None,
-    ) -> AsyncGenerator[StreamedResponse]:
-        """Do `request`, and stream its answer, which comes as a whole."""
-        response = await self.request(messages, model_settings, model_request_parameters)
-        yield CompletedStreamedResponse(
-            response, model_request_parameters=model_request_parameters, replay_events=True
-        )
-
-    async def cancel_suspended_response(self, response: ModelResponse) -> None:
-        """Cancel the batch of a request, unless the run can be continued and then collects the answer."""
-        if not self._is_left_running(response):
-            await self.wrapped.cancel_suspended_response(response)
-
-
-def _pending_in(messages: list[ModelMessage]) -> ModelResponse | None:
-    """Return the pending response about which a request asks, if there is one."""
-    last = messages[-1] if messages else None
-    return last if isinstance(last, ModelResponse) else None
 
 
 async def wait_for_batch(scope: Scope, batch: str, delay: float | None) -> None:

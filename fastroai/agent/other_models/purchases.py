@@ -55,8 +55,7 @@ async def _buy_once(
     send: Callable[[], Awaitable[ResultT]],
     used: Callable[[ResultT], Units],
 ) -> ResultT:
-    url = price.provider_url
-    headers = StatedInHeaders(() if url is None else price.calculator.cost_headers(url))
+    headers = StatedInHeaders(price.calculator.cost_headers(price.provider_url))
     async with Spend(current_scope(), terms, price, reserved, _UNTOLD) as spend:
         try:
             with listening(headers):

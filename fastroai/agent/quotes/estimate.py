@@ -59,7 +59,7 @@ async def _plan(
         if budget.fallback is not None
         for model in leaves(dispatcher.meter.fallback_model(budget.fallback))
     ]
-    retries = dispatcher.request_retries if call.request_retries is None else call.request_retries
+    retries = dispatcher.config.request_retries if call.request_retries is None else call.request_retries
     return _Plan(
         first=first,
         asked=[await Candidate.of(model, first, calculator, prepare=len(asked) > 1) for model in asked],
@@ -134,7 +134,7 @@ class _Plan:
             reasons.append(f"{attempts}: one that fails late may be billed")
         if (more := (self.first.most_answers or 1) - 1) > 0:
             each = self._most(lambda candidate: candidate.full_window_usd)
-            total += more * each
+            total = EXACT.add(total, EXACT.multiply(more, each))
             cost = f"{format_cost(each)} each, as its input may have grown to the whole context window"
             reasons.append(f"{more} more, {self.first.why_more}: {cost}")
         return total, reasons

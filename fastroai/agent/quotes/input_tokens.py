@@ -11,10 +11,11 @@ from pydantic_ai.messages import BinaryContent, ModelMessage
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_core import to_json
 
+from fastroai.records import ratio
 from fastroai.usage.bounding.image_sizes import image_size
 from fastroai.usage.bounding.pdf_sizes import PDF_SIZES
 from fastroai.usage.bounding.pieces import pieces
-from fastroai.usage.bounding.tokenizers import LONGEST_INLINE, is_loaded, tokenizer_of
+from fastroai.usage.bounding.tokenizers import LONGEST_INLINE, loaded_tokenizer
 from fastroai.usage.facts.priors import prior_of
 from fastroai.usage.facts.provider import Prior
 from fastroai.usage.prices.hosts import Host
@@ -38,10 +39,7 @@ def input_tokens(
 
     Call `prepare_bound` before it: that loads the tokenizer.
     """
-    tokenizer, prior = None, prior_of(host.model)
-    name = host.encoded_model
-    if name is not None and is_loaded(name):
-        tokenizer = tokenizer_of(name)
+    tokenizer, prior = loaded_tokenizer(host.encoded_model), prior_of(host.model)
     least = likely = 0
     said, other = [part.content for part in parameters.instruction_parts or ()], list(_defined(parameters))
     for piece in pieces(messages):
@@ -62,7 +60,7 @@ def input_tokens(
 
 
 def _by_bytes(prior: Prior, text: str) -> int:
-    return ceil(len(text.encode(errors="replace")) / prior.bytes_per_token)
+    return ceil(ratio(len(text.encode(errors="replace")), prior.bytes_per_token))
 
 
 def _defined(parameters: ModelRequestParameters) -> Iterator[str]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
 
-from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.wrapper import WrapperModel
@@ -16,20 +14,17 @@ from fastroai.agent.quotes.input_tokens import InputTokens, input_tokens
 from fastroai.agent.quotes.probe import FirstRequest
 from fastroai.agent.requests.metering import MeteredModel, OwnedModel
 from fastroai.records import Tokens
-from fastroai.usage import CostCalculator, RequestBound, base_url_of, request_bound
-from fastroai.usage.bounding.bounds import prepare_bound
+from fastroai.usage import CostCalculator, RequestBound
+from fastroai.usage.bounding.bounds import AskedRequest
 
 
 @dataclass(frozen=True)
 class Candidate:
     """A model of one provider, for the first request of a call and those that may follow."""
 
-    model: Model
-    messages: Sequence[ModelMessage]
-    """The messages as this model gets them."""
+    asked: AskedRequest
     first: FirstRequest
     tokens: InputTokens
-    calculator: CostCalculator
 
     @classmethod
     async def of(
@@ -37,46 +32,46 @@ class Candidate:
     ) -> Candidate:
         """Return the candidate for a model. `prepare` its messages if it belongs to a fallback model."""
         messages = model.prepare_messages(first.messages, first.parameters) if prepare else first.messages
-        await prepare_bound(calculator, model, messages, first.parameters)
-        tokens = input_tokens(calculator.host(model), messages, first.parameters)
-        return cls(model, messages, first, tokens, calculator)
+        asked = AskedRequest(calculator, model, messages, first.settings, first.parameters)
+        await asked.prepare()
+        return cls(asked, first, input_tokens(asked.host, messages, first.parameters))
 
     @property
     def name(self) -> str:
         """The model's name."""
-        return self.model.model_name
+        return self.asked.model.model_name
 
     @cached_property
     def bound(self) -> RequestBound:
         """The upper bound of the first request."""
-        return request_bound(
-            self.calculator, self.model, self.messages, self.first.settings, self.first.parameters
-        )
+        return self.asked.bound()
 
     @cached_property
     def full_window_usd(self) -> Decimal | None:
         """The highest cost of a request that fills the context window; `None` where nothing bounds it."""
         if self.bound.cost_usd is None or self.first.parameters.native_tools:
             return self.bound.cost_usd  # with tools of the provider, this is the cost of full windows already
-        window = self.calculator.host(self.model).window
-        prices = self.calculator.upper_prices(self.name, self.model.system, base_url_of(self.model), window)
-        return None if prices is None else prices.cost(window, self.bound.output_tokens)
+        host = self.asked.host
+        prices = self.asked.calculator.upper_prices(self.name, host.provider, host.url, host.window)
+        return None if prices is None else prices.cost(host.window, self.bound.output_tokens)
 
     @cached_property
     def priced(self) -> bool:
         """Whether a price is known."""
-        return self.calculator.has_price(self.name, self.model.system, base_url_of(self.model))
+        host = self.asked.host
+        return self.asked.calculator.has_price(self.name, host.provider, host.url)
 
     def least_usd(self, input_tokens: int) -> Decimal:
         """Return the lowest cost of a request with so many input tokens; zero if no price is known."""
-        prices = self.calculator.lower_prices(self.name, self.model.system, base_url_of(self.model))
+        host = self.asked.host
+        prices = self.asked.calculator.lower_prices(self.name, host.provider, host.url)
         return Decimal(0) if prices is None else prices.cost(input_tokens, self.first.shortest_answer)
 
     def usd(self, input_tokens: int, output_tokens: int) -> Decimal:
         """Return the cost of a request with so many tokens; zero if no price is known."""
-        tokens = Tokens(input_tokens=input_tokens, output_tokens=output_tokens)
-        cost = self.calculator.cost_of_usage(
-            tokens, model=self.name, provider=self.model.system, provider_url=base_url_of(self.model)
+        host, tokens = self.asked.host, Tokens(input_tokens=input_tokens, output_tokens=output_tokens)
+        cost = self.asked.calculator.cost_of_usage(
+            tokens, model=self.name, provider=host.provider, provider_url=host.url
         )
         return cost.cost_usd or Decimal(0)
 

@@ -11,6 +11,8 @@ from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
 from pydantic_core import to_json, to_jsonable_python
 
+from fastroai.usage.bounding.known_inputs import comparable
+
 _VOLATILE: Final = frozenset({"timestamp", "run_id", "conversation_id", "metadata"})
 """Fields of messages that are not sent to a provider, and differ each time."""
 
@@ -26,12 +28,7 @@ def fingerprint(
     asked: list[object] = [
         list(map(_without_volatile, sent)),
         settings or {},
-        {
-            # A set is sorted, since its order differs between processes.
-            name: sorted(value) if isinstance(value, set | frozenset) else value
-            for name, value in vars(parameters).items()
-            if not name.startswith("_")
-        },
+        comparable(parameters),
         *([asked_for] if asked_for else []),
     ]
     text = to_json(to_jsonable_python(asked, fallback=_name_of_type, inf_nan_mode="constants"))

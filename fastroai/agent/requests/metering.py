@@ -50,7 +50,7 @@ from fastroai.agent.agent_run import AgentRun, agent_run_of
 from fastroai.agent.config import DEFAULT_REQUEST_RETRIES, REQUEST_RETRY_DELAY
 from fastroai.agent.models import ModelCache, note_loop, providers_of, repeated_by_sdk, retries_of
 from fastroai.agent.other_models import batches
-from fastroai.agent.other_models.batched import BatchedOnRecord, current_batching, wait_for_batch
+from fastroai.agent.other_models.batched import current_batching, wait_for_batch
 from fastroai.agent.other_models.unanswered import Unanswered, continued_job, current_plain_run, works_on
 from fastroai.agent.other_models.unmetered import FollowedMethods, refuse_in_runs, refuse_session
 from fastroai.agent.quotes.learned import PastRequests
@@ -346,7 +346,7 @@ class Metered(AbstractCapability[Any]):
         if (batching := current_batching.get()) is not None:
             metered = batching.get_wrapper_model(metered) or metered
         if is_batched(metered) and isinstance(of := metered.wrapped, MeteredModel):
-            metered = of.on_record(metered)
+            metered = BatchedOnRecord(metered, of)
         return None if metered is model else metered
 
     def _metered_model(self, model: Model) -> Model:
@@ -604,7 +604,6 @@ class MeteredModel(FollowedMethods, OwnedModel):
     async def _collect(
         self, attempt: RequestAttempt, ask: Callable[[], Awaitable[ModelResponse]]
     ) -> ModelResponse:
-        assert attempt.reservation is not None
         async with self._span_or_none(attempt) as trace_id:
             with attempt.reservation.around():
                 response = await ask()
@@ -653,7 +652,6 @@ class MeteredModel(FollowedMethods, OwnedModel):
             async with AsyncExitStack() as stack:
                 trace_id = await stack.enter_async_context(self._span_or_none(attempt))
                 reservation = await attempt.admit() if waiting is None else attempt.reservation
-                assert reservation is not None
                 settings = attempt.terms.sent_settings if waiting is None else model_settings
                 failure: Exception | None = None
                 try:
@@ -825,18 +823,6 @@ class MeteredModel(FollowedMethods, OwnedModel):
     ) -> BatchTerms:
         return BatchTerms(self.meter, self.wrapped, messages, settings, parameters, streamed=False)
 
-    def on_record(self, batched: Model) -> BatchedOnRecord:
-        """Return a model that batches requests to this one, so that a run on record repeats none of them."""
-        before, leaves = self._batched_before, self._leaves_batch_running
-
-        async def wait(batch: str, pending: ModelResponse | None) -> None:
-            scope = current_scope()
-            if scope is not None:
-                delay = None if pending is None else batched.continuation_delay(pending)
-                await wait_for_batch(scope, batch, delay)
-
-        return BatchedOnRecord(batched, before, self._note_batch, leaves, wait)
-
     async def _batched_before(
         self,
         messages: list[ModelMessage],
@@ -913,17 +899,10 @@ class MeteredModel(FollowedMethods, OwnedModel):
     ) -> RequestAttempt:
         if scope.bounds.account is not None:
             terms = step_down_if_due(scope, terms)  # pyright: ignore[reportArgumentType]
-        if before is None:
-            used = NO_RETRIES_USED if on_record is None else on_record.used
-            return RequestAttempt(scope, terms, run, used, on_record)
-        return RequestAttempt(
-            scope,
-            terms,
-            run,
-            used=before.used,
-            on_record=on_record,
-            backoff_ms=before.delay * 1000,
-        )
+        if before is not None:
+            return RequestAttempt(scope, terms, run, before.used, on_record, backoff_ms=before.delay * 1000)
+        used = NO_RETRIES_USED if on_record is None else on_record.used
+        return RequestAttempt(scope, terms, run, used, on_record)
 
     async def _wait_or_raise(self, attempt: RequestAttempt, error: Exception) -> Retry:
         """Wait until the next attempt, or raise the failure if no attempt follows."""
@@ -976,15 +955,12 @@ class MeteredModel(FollowedMethods, OwnedModel):
 
     def _run(self, scope: Scope | None) -> AgentRun | None:
         """Return the run that a request belongs to: as one of the agent's own, not of code inside of it."""
-        return self._run_of_meter(scope)
-
-    def _run_of_meter(self, scope: Scope | None) -> AgentRun | None:
         run = agent_run_of(scope)
         return run if run is not None and run.meter is self.meter else None
 
     def _retry_rules(self, terms: Terms) -> RetryRules:
-        run = self._run_of_meter(current_scope())
-        if run is None:
+        run = agent_run_of(current_scope())
+        if run is None or run.meter is not self.meter:
             return RetryRules.counted(
                 retries_of(terms.wrapped, terms.settings, self.meter.request_retries), REQUEST_RETRY_DELAY
             )
@@ -1040,3 +1016,56 @@ class LentModel(MeteredModel):
     def _run(self, scope: Scope | None) -> None:
         """Return no run: the requests belong to code inside of it."""
         return None
+
+
+class BatchedOnRecord(WrapperModel):
+    """A model that sends its requests in batches, and none again that is on record as sent in one."""
+
+    def __init__(self, batched: Model, metered: MeteredModel) -> None:
+        """Wrap a model of `BatchModelRequests`, which sends its batches through a metered one."""
+        super().__init__(batched)
+        self._metered = metered
+
+    async def request(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+    ) -> ModelResponse:
+        """Send a request in a batch, or ask about the batch that it is in. One on record is asked about."""
+        if continued_job(messages) is None:
+            known = await self._metered._batched_before(messages, model_settings, model_request_parameters)
+            if known is not None and id_in_batch(known) is None:
+                return known
+            if known is not None:
+                messages = [*messages, known]
+        response = await self.wrapped.request(messages, model_settings, model_request_parameters)
+        await self._metered._note_batch(response)
+        asked_about = messages[-1] if messages else None
+        batch, delay = id_in_batch(response), None
+        if batch is not None:
+            delay = self.wrapped.continuation_delay(response)
+        elif isinstance(asked_about, ModelResponse):
+            batch = id_in_batch(asked_about)
+        if batch and (scope := current_scope()) is not None:
+            await wait_for_batch(scope, batch, delay)
+        return response
+
+    @asynccontextmanager
+    async def request_stream(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+        run_context: RunContext[Any] | None = None,
+    ) -> AsyncGenerator[StreamedResponse]:
+        """Do `request`, and stream its answer, which comes as a whole."""
+        response = await self.request(messages, model_settings, model_request_parameters)
+        yield CompletedStreamedResponse(
+            response, model_request_parameters=model_request_parameters, replay_events=True
+        )
+
+    async def cancel_suspended_response(self, response: ModelResponse) -> None:
+        """Cancel the batch of a request, unless the run can be continued and then collects the answer."""
+        if not self._metered._leaves_batch_running(response):
+            await self.wrapped.cancel_suspended_response(response)

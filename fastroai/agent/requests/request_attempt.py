@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from time import perf_counter
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError
 from pydantic_ai.messages import ModelResponse
@@ -66,7 +66,8 @@ class RequestAttempt:
     run: AgentRun | None
     used: RetriesUsed = NO_RETRIES_USED
     on_record: RequestOnRecord | None = None
-    reservation: Reservation[Terms] | None = None  # pyright: ignore[reportInvalidTypeArguments]
+    reservation: Reservation[Terms] = field(init=False)  # pyright: ignore[reportInvalidTypeArguments]
+    """Set by `admit`. Nothing else is done with an attempt before."""
     cost_headers: StatedInHeaders | None = None
     wire: AttemptOnWire | None = None
     outgrown: Terms | None = None
@@ -108,9 +109,7 @@ class RequestAttempt:
             ModelAPIError: the SDK was about to repeat the request, which is for FastroAI to do.
             UnmeteredRequestError: under a limit, the model was about to send a second request.
         """
-        assert self.reservation is not None
-        url = base_url_of(self.terms.wrapped)
-        names = () if url is None else self.terms.meter.calculator.cost_headers(url)
+        names = self.terms.meter.calculator.cost_headers(base_url_of(self.terms.wrapped))
         wire = self.wire = AttemptOnWire(self.may_leave if self.reservation.is_limited else None)
         if names:
             self.cost_headers = StatedInHeaders(names)
@@ -120,13 +119,12 @@ class RequestAttempt:
                 yield
             self._note_sight(wire)
         except BaseException as error:
-            if wire.was_held_back and not isinstance(error, asyncio.CancelledError):
+            if wire.held_back is not None and not isinstance(error, asyncio.CancelledError):
                 raise self._why_held_back(wire) from None
             raise
 
     def _note_sight(self, wire: AttemptOnWire) -> None:
         """Note whether the request, which was answered, was seen before it left; tell if it was not."""
-        assert self.reservation is not None
         provider = self.terms.wrapped.provider
         if provider is None or not self.reservation.is_limited:
             return
@@ -143,7 +141,6 @@ class RequestAttempt:
 
         If the model has added input that was not counted, the reservation grows, if that is possible.
         """
-        assert self.reservation is not None
         terms = self.terms.sending(body)
         if terms is self.terms:
             return True
@@ -162,10 +159,10 @@ class RequestAttempt:
         return True
 
     def _why_held_back(self, wire: AttemptOnWire) -> Exception:
-        if wire.is_refused:
+        if wire.held_back == "refused":
             return Outgrown()
         name = self.terms.model
-        if wire.is_second:
+        if wire.held_back == "second":
             return UnmeteredRequestError(
                 f"a second request, which the class of the model {self.terms.provider}:{name} sends by "
                 "itself once the first is answered,",
@@ -187,13 +184,9 @@ class RequestAttempt:
         await load_response_types(self.terms.wrapped, streamed=self.terms.streamed)
         self.started = perf_counter()  # loading them is no wait for a provider or a budget
         breaker = None if self.run is None else self.run.circuit_breaker
-        # Limits of providers per minute do not count batches: see BATCH_LIMITS in usage/facts/billing.py.
+        # Limits of providers per minute do not count batches: see usage/facts/billing.py.
         if self.terms.kind == "batch" or (breaker is None and not self.scope.bounds.provider_limits):
-            self.reservation = await or_wait(
-                self.scope,
-                admit(self.scope, self.terms),  # pyright: ignore[reportArgumentType]
-                "request",
-            )
+            self.reservation = await self._reserve(self.terms)
         else:
             self.reservation = await self._admit_in_turn(breaker)
         self.terms, self.reservation.describe = self.reservation.terms, self._unheard
@@ -206,9 +199,12 @@ class RequestAttempt:
             await self._put_on_record(self.on_record)
         return self.reservation
 
+    def _reserve(self, terms: Terms) -> Coroutine[Any, Any, Reservation[Terms]]:  # pyright: ignore[reportInvalidTypeArguments]
+        admission = admit(self.scope, terms)  # pyright: ignore[reportArgumentType]
+        return or_wait(self.scope, admission, "request")
+
     async def _put_on_record(self, on_record: RequestOnRecord) -> None:
         """Put the request on record before it is sent, so that it counts even if this process dies."""
-        assert self.reservation is not None
         try:
             record = self._unheard()
             if on_record.log.run is not None:
@@ -235,11 +231,7 @@ class RequestAttempt:
             permit = RequestPermit(self.scope, breaker, terms)
             await permit.wait()
             try:
-                reservation = await or_wait(
-                    self.scope,
-                    admit(self.scope, terms),  # pyright: ignore[reportArgumentType]
-                    "request",
-                )
+                reservation = await self._reserve(terms)
             except BaseException:
                 permit.give_back()
                 raise
@@ -267,15 +259,12 @@ class RequestAttempt:
     @property
     def may_go(self) -> bool:
         """Whether the request can still be sent: neither it nor its run has ended."""
-        return (
-            self.charge is None and self.reservation is not None and not self.reservation.interruption.is_set
-        )
+        return self.charge is None and not self.reservation.interruption.is_set
 
     def open(self, stream: StreamedResponse) -> None:
         """Note that a stream is open: the provider answers."""
         self.stream = stream
-        if self.reservation is not None:
-            self.reservation.interruption.stop_by(stream.cancel)
+        self.reservation.interruption.stop_by(stream.cancel)
         self.answered()
 
     def answered(self) -> None:
@@ -287,7 +276,6 @@ class RequestAttempt:
         """Charge the usage of a response that arrived, or its bound if the usage is missing or was cut."""
         if self.permit is not None or self.on_end is not None:
             self._end_permit(response, None)
-        assert self.reservation is not None
         measured = self._is_measured(response)
         cost = self._cost(response, measured=measured)
         if not measured or cost.contradiction is not None:
@@ -336,8 +324,7 @@ class RequestAttempt:
     def _tell_of(self, cost: RequestCost, url: str | None, *, measured: bool) -> None:
         """Warn of costs that the account leaves out. Called after charging, as warnings may be errors."""
         calculator, terms = self.terms.meter.calculator, self.terms
-        if url is not None:
-            calculator.warn_of_near_miss(url)
+        calculator.warn_of_near_miss(url)
         if cost.contradiction is not None or (measured and not cost.complete):
             calculator.warn_incomplete(cost, terms.model, terms.provider)
         if cost.stated_usd is not None:
@@ -352,9 +339,8 @@ class RequestAttempt:
             )
             return
         self._end_permit(None, error)
-        assert self.reservation is not None
         text = attributes.error_summary(error)
-        was_answered = self.wire is not None and self.wire.is_second
+        was_answered = self.wire is not None and self.wire.held_back == "second"
         if billing_of(error) == "released" and not was_answered:
             self.charge = self.reservation.release(self._record("released", error=text))
         else:
@@ -363,14 +349,12 @@ class RequestAttempt:
     def fail_unsent(self, why: str) -> None:
         """Charge nothing for a request that was not sent, or that its provider says was not run."""
         self._end_permit(None, None)
-        assert self.reservation is not None
         self.charge = self.reservation.release(self._record("released", error=why))
 
     async def leave(self) -> None:
         """End a request that its run no longer waits for: charge its bound if it was sent, else nothing."""
         if self.charge is not None:
             return
-        assert self.reservation is not None
         if self.sent:
             self._end_permit(None, None)
             record = self._record("unmeasured", error="its run left it before it was answered")
@@ -386,7 +370,6 @@ class RequestAttempt:
     async def answered_later(self, pending: ModelResponse) -> None:
         """Put on record where the answer will be, so that a process that resumes the run collects it."""
         if self.on_record is not None:
-            assert self.reservation is not None
             await self.on_record.answered_later(pending, self.reservation.claims)
 
     async def give_up(self) -> None:
@@ -409,7 +392,6 @@ class RequestAttempt:
         if self.charge is not None:
             return  # charged when its scope ended
         self._end_permit(response, error)
-        assert self.reservation is not None
         is_stopped = self.run is not None and self.run.is_stopped
         if error is None or is_stopped or is_measured(response, streamed=True, system=self.terms.provider):
             self.settle(response)
@@ -438,7 +420,7 @@ class RequestAttempt:
 
     async def check_whole(self, response: ModelResponse) -> None:
         """Raise if an answer is only a beginning: a budget paid for no more, or the answer broke off."""
-        if self.reservation is not None and self.reservation.short is not None:
+        if self.reservation.short is not None:
             await self.check_paid(response)
         if self.charge is not None and self.charge.record.cut:
             self._check_cut(response)
@@ -451,7 +433,7 @@ class RequestAttempt:
         self._check_cut(response)
 
     def _stop_in(self, response: ModelResponse) -> BudgetExceeded | None:
-        stop = None if self.reservation is None else self.reservation.short
+        stop = self.reservation.short
         if stop is None or response.finish_reason != "length":
             return None
         stop.partial_response = response
@@ -466,7 +448,6 @@ class RequestAttempt:
 
     def _budget_attributes(self) -> dict[str, AttributeValue]:
         """Return the attributes about budgets for the span of the request."""
-        assert self.reservation is not None
         return attributes.budget_attributes(
             reserved_usd=self.terms.bound.cost_usd,
             share=BudgetView(self.scope).share,
@@ -479,15 +460,11 @@ class RequestAttempt:
     ) -> None:
         """Note the end of the request on record and in its span, and tell listeners."""
         assert self.charge is not None
-        assert self.reservation is not None
         has_time = error is None or isinstance(error, Exception)  # a cancelled task has no time
-        if self.on_record is not None:
-            # An answer that was cut is not kept: a resumed run asks for it again.
-            known = None if response is None or self._is_cut_answer(response) else response
-            if has_time:
-                await self.on_record.ended(self.charge.record, known)  # before anybody uses the response
-            else:
-                self.on_record.ended_soon(self.charge.record, known)
+        if self.on_record is not None and has_time:
+            await self.on_record.ended(self.charge.record, self._kept(response))  # before anybody uses it
+        elif self.on_record is not None:
+            self._note_end(response)
         tracer = self.scope.tracer
         if tracer is not None and trace_id:
             log_metrics(tracer, trace_id, attributes.response_attributes(self.charge.record))
@@ -501,7 +478,6 @@ class RequestAttempt:
 
     def _charge_more(self) -> None:
         """Charge the requests that the model has sent by itself besides this one, at its bound each."""
-        assert self.reservation is not None
         for _ in range(1 if self.wire is None else self.wire.sent, 1, -1):
             tell_once(
                 (self.terms.provider, "more"),
@@ -513,20 +489,21 @@ class RequestAttempt:
 
     def conclude_at_once(self, response: ModelResponse | None = None) -> None:
         """Do `conclude` without waiting. The scope waits for stores at its end."""
-        assert self.reservation is not None
         self._note_end(response)
         self.scope.on_close(self.reservation.conclude)
 
     def _note_end(self, response: ModelResponse | None = None) -> None:
         assert self.charge is not None
         if self.on_record is not None:
-            known = None if response is None or self._is_cut_answer(response) else response
-            self.on_record.ended_soon(self.charge.record, known)
+            self.on_record.ended_soon(self.charge.record, self._kept(response))
+
+    def _kept(self, response: ModelResponse | None) -> ModelResponse | None:
+        """Return a response to keep on record. A resumed run asks again for an answer that was cut."""
+        return None if response is None or self._is_cut_answer(response) else response
 
     def _is_cut_answer(self, response: ModelResponse) -> bool:
         """Return whether a response is only the beginning of an answer."""
-        is_short = self.reservation is not None and self.reservation.short is not None
-        return (is_short and response.finish_reason == "length") or is_cut(
+        return (self.reservation.short is not None and response.finish_reason == "length") or is_cut(
             response, streamed=self.terms.streamed, model=self.terms.wrapped
         )
 

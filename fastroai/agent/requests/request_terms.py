@@ -189,20 +189,20 @@ class Terms:
     def conditions(self) -> Mapping[str, str]:
         """Conditions of the price that the request asks for, and that no response of PydanticAI states."""
         conditions = {}
+        given: Mapping[str, object] = {**(self.wrapped.settings or {}), **(self.settings or {})}
         if self.provider == "anthropic":
             has_fast_mode = self.wrapped.profile.get("anthropic_supports_fast_speed")
-            if has_fast_mode and self._given("anthropic_speed") == "fast":
+            if has_fast_mode and given.get("anthropic_speed") == "fast":
                 conditions["speed"] = "fast"
-            if (region := asked_geography({"extra_body": self._given("extra_body")})) is not None:
+            if (region := asked_geography(given)) is not None:
                 conditions["inference_geo"] = region
         elif self.provider == "bedrock":
-            performance = self._given("bedrock_performance_configuration")
+            performance = given.get("bedrock_performance_configuration")
             if isinstance(performance, Mapping) and isinstance(latency := performance.get("latency"), str):
                 conditions["latency"] = latency
         for tool in self.parameters.native_tools:
             if tool.kind == "advisor":
                 conditions[ADVISOR_MODEL] = getattr(tool, "model", "")
-        given = {**(self.wrapped.settings or {}), **(self.settings or {})}
         if (tier := asked_tier(self.provider, given)) is not None:
             conditions["asked_tier"] = tier
         if given.get("cache") or given.get("openai_prompt_cache_options"):

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 from weakref import WeakSet
 
 from fastroai.agent.requests.stated_cost import usd_amount
@@ -123,22 +123,15 @@ class AttemptOnWire:
     """Function that decides by the body whether a request may leave; `None` if nothing limits it."""
     sent: int = 0
     """Number of requests that have left for the endpoint to which the first one went."""
-    is_repeated: bool = False
-    """Whether the SDK was about to send the request again after a failure, and was held back."""
-    is_second: bool = False
-    """Whether the model was about to ask again after an answer, under a limit, and was held back."""
-    is_refused: bool = False
-    """Whether the request was held back because of its body."""
+    held_back: Literal["repeated", "second", "refused"] | None = None
+    """Why a request was held back; `None` if none was. `repeated`: the SDK was about to send it again after a
+    failure. `second`: under a limit, the model was about to ask again after an answer. `refused`: it may not
+    leave with its body."""
     status: int | None = None
     """The status of the last response; `None` if the last request brought none."""
     body: object = None
     """The decoded JSON of the last response; `None` if it is something else, or a stream."""
     _url: str | None = None
-
-    @property
-    def was_held_back(self) -> bool:
-        """Whether the last request was held back."""
-        return self.is_repeated or self.is_second or self.is_refused
 
     @property
     def was_seen(self) -> bool:
@@ -156,14 +149,14 @@ class AttemptOnWire:
         if self._url is None:
             self._url = request.url
         is_again = request.url == self._url and self.status not in _ASKS_AGAIN
-        if self.sent and is_again:
-            was_answered = self.status is not None and self.status < 300
-            self.is_repeated = not was_answered
-            self.is_second = was_answered and self.may_leave is not None
-            if self.was_held_back:
-                raise HeldBack
-        if self.may_leave is not None and not self.may_leave(request.body):
-            self.is_refused = True
+        if self.sent and is_again and (self.status is None or self.status >= 300):
+            self.held_back = "repeated"
+        elif self.may_leave is not None:
+            if self.sent and is_again:
+                self.held_back = "second"
+            elif not self.may_leave(request.body):
+                self.held_back = "refused"
+        if self.held_back is not None:
             raise HeldBack
         if is_again:
             self.sent += 1

@@ -20,7 +20,7 @@ from dataclasses import replace
 from decimal import Decimal
 from functools import cached_property, partial
 from math import ceil
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pydantic_ai.messages import BinaryContent, CachePoint, FileUrl
 from pydantic_ai.models.wrapper import WrapperModel
@@ -38,12 +38,10 @@ from fastroai.usage.bounding.request_bounds import RequestBound
 from fastroai.usage.bounding.sent_input import NOTHING_UNSEEN, Unseen, unseen_input
 from fastroai.usage.bounding.tokenizers import (
     Count,
-    Tokenizer,
     bytes_of,
-    encoding_of,
     in_bounding_thread,
-    is_loaded,
-    tokenizer_of,
+    load_tokenizer,
+    loaded_tokenizer,
 )
 from fastroai.usage.facts.allowances import OTHER
 from fastroai.usage.facts.provider import service_tiers
@@ -55,17 +53,17 @@ from fastroai.usage.facts.settings import (
     SERVER_SIDE_INPUT_SETTINGS,
 )
 from fastroai.usage.prices.asked_prices import asked_tier, caches_half_a_day
-from fastroai.usage.prices.flat_prices import FlatPrices
+from fastroai.usage.prices.flat_prices import FlatPrices, PriceConditions
 from fastroai.usage.prices.hosts import base_url_of
 from fastroai.usage.prices.list_prices import is_local
 from fastroai.usage.prices.tested_version import refusal, untested_version
-from fastroai.usage.prices.upper_prices import PriceConditions
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage
     from pydantic_ai.models import Model, ModelRequestParameters
     from pydantic_ai.settings import ModelSettings
 
+    from fastroai.usage.bounding.known_inputs import KnownBeginning
     from fastroai.usage.prices.hosts import Host
     from fastroai.usage.prices.pricing import CostCalculator
 
@@ -174,14 +172,20 @@ class AskedRequest:
     @cached_property
     def _counted(self) -> _Counted:
         """What is counted of its input."""
-        given, parameters = self._sent
         texts, rendered = _Collected(), _Collected()
-        rules = InputRules.of(self.host, texts.add, PDF_SIZES.size, given)
-        unknown = unknown_input(self.pieces, parameters)
-        most = most_input(
-            replace(rules, render=rendered.add), self.messages, given, parameters, unknown=unknown
-        )
+        rules = InputRules.of(self.host, texts.add, PDF_SIZES.size, self._sent[0])
+        most = self._most_input(replace(rules, render=rendered.add))
         return _Counted(texts, rendered, is_all=most.tokens is not None)
+
+    def _most_input(self, rules: InputRules, known: KnownBeginning | None = None) -> InputBound:
+        """Return the bound of its input; after the beginning that is `known`, only the rest is counted."""
+        given, parameters = self._sent
+        messages = self.messages if known is None else separated(self.messages)
+        return most_input(rules, messages, given, parameters, known, unknown=self._unknown_as_sent)
+
+    @cached_property
+    def _unknown_as_sent(self) -> tuple[str, ...]:
+        return unknown_input(self.pieces, self._sent[1])
 
     async def prepare(self) -> None:
         """Do in a thread the work that would block the event loop in `bound`, as `prepare_bound` says."""
@@ -189,7 +193,9 @@ class AskedRequest:
             for piece in self.pieces:
                 if isinstance(piece.item, BinaryContent) and piece.item.media_type == "application/pdf":
                     await _read(piece.item.data)
-        tokenizer = await _tokenizer_of(self.host)
+        if self.host.encoded_model is not None:
+            await load_tokenizer(self.host.encoded_model)
+        tokenizer = loaded_tokenizer(self.host.encoded_model)
         if tokenizer is not None and tokenizer.is_long(self._counted.texts):
             await in_bounding_thread(partial(tokenizer.prepare, self._counted.texts))
 
@@ -197,41 +203,28 @@ class AskedRequest:
         self, *, added_input: int = 0, besides: int = 0, most_counted: int | None = None
     ) -> RequestBound:
         """Return the most that the request can use and cost, as `request_bound` says."""
-        calculator, model, host = self.calculator, self.model, self.host
-        name, provider, url = model.model_name, host.provider, host.url
-        if is_local(name, provider) and calculator.upper_prices(name, provider) == FlatPrices():
+        host = self.host
+        name, provider = self.model.model_name, host.provider
+        if is_local(name, provider) and self.calculator.upper_prices(name, provider) == FlatPrices():
             return RequestBound(input_tokens=None, output_tokens=None, cost_usd=Decimal(0))
-        if (refused := refusal()) is not None:
+        refused = refusal() or _more_than_tokens(provider, self._sent[0])
+        if refused is not None:
             return RequestBound(input_tokens=None, output_tokens=None, cost_usd=None, why=refused)
         given, parameters = self._sent
-        more = _more_than_tokens(provider, given)
-        if more is not None:
-            return RequestBound(input_tokens=None, output_tokens=None, cost_usd=None, why=more)
-        rules, window = self._rules, host.window
-        unknown = unknown_input(self.pieces, parameters)
-        counted = most_input(rules, self.messages, given, parameters, unknown=unknown)
-        conditions = _price_conditions(host, self.pieces, given)
+        rules = self._rules
+        counted = self._most_input(rules)
         if parameters.native_tools:
-            asked = replace(conditions, cache_write="1h" if conditions.cache_write == "1h" else "5m")
-            return _bound_of_searches(
-                calculator,
-                host,
-                model,
-                given,
-                parameters,
-                _least(_sum(counted.tokens, besides), window),
-                asked,
-            )
+            return self._bound_of_searches(_least(_sum(counted.tokens, besides), host.window))
         known = KNOWN_INPUTS.longest(self._beginnings) if KNOWN_INPUTS else None
         if known is not None and not added_input:
-            continued = most_input(rules, separated(self.messages), given, parameters, known, unknown=unknown)
+            continued = self._most_input(rules, known)
             if counted.tokens is None or (continued.tokens or counted.tokens) < counted.tokens:
                 counted = continued
         if most_counted is not None and (counted.tokens is None or most_counted < counted.tokens):
             counted = InputBound(most_counted)
-        input_tokens = _least(_sum(counted.tokens, added_input + besides), window)
-        limit = output_limit(host, model, given, parameters)
-        prices = calculator.upper_prices(name, provider, url, input_tokens, conditions)
+        input_tokens = _least(_sum(counted.tokens, added_input + besides), host.window)
+        limit = output_limit(host, self.model, given, parameters)
+        prices = self.calculator.upper_prices(name, provider, host.url, input_tokens, self._conditions)
         cost = prices.cost(input_tokens, limit.tokens) if prices is not None else None
         return RequestBound(
             input_tokens=input_tokens,
@@ -240,8 +233,96 @@ class AskedRequest:
             prices=prices,
             least_output_tokens=limit.floor,
             most_output_tokens=host.longest_answer_by_name,
-            why=_why(host, model, given, parameters, counted, limit.tokens, prices),
+            why=self._why(counted, limit.tokens, prices),
         )
+
+    def _bound_of_searches(self, input_tokens: int | None) -> RequestBound:
+        """Return the bound with native tools: only Anthropic's web search with `max_uses` has one."""
+        host, (given, parameters) = self.host, self._sent
+        window, rounds = host.window, None if host.rules is None else host.rules.search_rounds
+        searches = _most_searches(parameters)
+        if rounds is None or window is None or searches is None:
+            tools = ", ".join(tool.kind for tool in parameters.native_tools)
+            return RequestBound(
+                input_tokens=None,
+                output_tokens=None,
+                cost_usd=None,
+                lacks_only_searches=all(isinstance(tool, WebSearchTool) for tool in parameters.native_tools),
+                why=_UNBOUNDED_TOOLS % tools,
+            )
+        # In the first round the model reads the request, and in later rounds the search results as well.
+        # Prices for large inputs depend on the input of one round.
+        output = output_limit(host, self.model, given, parameters).tokens
+        conditions = self._conditions
+        if conditions.cache_write == "no":
+            conditions = replace(conditions, cache_write="5m")
+        prices = self.calculator.upper_prices(
+            self.model.model_name, host.provider, host.url, window, conditions
+        )
+        total = (input_tokens or window) + (rounds - 1) * window
+        output_tokens = None if output is None else rounds * output
+        cost = None if prices is None else prices.cost(total, output_tokens)
+        if cost is not None and prices is not None:
+            fee = None if prices.per_web_search is None else EXACT.multiply(searches, prices.per_web_search)
+            cost = None if fee is None else EXACT.add(cost, fee)
+        return RequestBound(
+            input_tokens=total,
+            output_tokens=output_tokens,
+            cost_usd=cost,
+            why=f"with web search, the model may be asked {rounds} times in one request, and may read a "
+            f"whole context window of {window:,} tokens each time",
+        )
+
+    @property
+    def _conditions(self) -> PriceConditions:
+        """The conditions with which the request and the owner of the host rule out prices of the model."""
+        host, given = self.host, self._sent[0]
+        audio, tiers = hears(self.pieces, given), _possible_tiers(host, given)
+        if host.rules is None or host.rules.cache_writes is None:
+            return PriceConditions(
+                service_tiers=tiers,
+                asked_tier=asked_tier(host.provider, given),
+                cache_write="12h" if caches_half_a_day(given) else "1h",
+                audio=audio,
+            )
+        cached = set(_cached_for(self.pieces, given))
+        return PriceConditions(
+            service_tiers=tiers,
+            fast=given.get("anthropic_speed") == "fast",
+            cache_write="no" if not cached else "5m" if cached == {"5m"} else "1h",
+            audio=audio,
+            inference_geo=asked_geography(given),
+        )
+
+    def _why(self, counted: InputBound, output_tokens: int | None, prices: FlatPrices | None) -> str | None:
+        """Return why a bound is large, or missing, and how to lower it; `None` if it is neither."""
+        given, parameters = self._sent
+        reasons = []
+        if prices is None and (tier := asked_tier(self.host.provider, given)) is not None:
+            reasons.append(
+                f"no price is known for service tier {tier!r}: add it to service_tiers in pricing_overrides, "
+                "or ask for another tier"
+            )
+        elif prices is None:
+            reasons.append(
+                "the provider may bill more than tokens (searches, for example), or a price is not known "
+                "(that of the region, for example): give prices of your own with pricing_overrides"
+            )
+        if counted.why is not None:
+            window = self.host.window
+            size = "which is not known" if window is None else f"of {window:,} tokens"
+            reasons.append(
+                f"{counted.why}, so the input of the request counts as a whole context window, {size}"
+            )
+        if thinks_besides(self.model, given, parameters):
+            limit = "without a limit" if output_tokens is None else f"up to {output_tokens:,} tokens"
+            reasons.append(
+                f"{self.model.model_name} can think beyond max_tokens, {limit}: set thinking=False if the "
+                "model accepts it"
+            )
+        elif output_tokens is None:
+            reasons.append("nothing limits the answer: set max_tokens")
+        return "; ".join(reasons) or None
 
     def input_besides(self, body: object) -> Unseen:
         """Return the input in the decoded body of the request that `bound` has not counted.
@@ -268,10 +349,19 @@ class AskedRequest:
         )
 
     @property
-    def input_parts(self) -> tuple[InputPart, ...]:
-        """What its input consists of: what is asked, largest first, and what is added."""
-        parts = input_parts(self._rules, self.messages, self._sent[1])
-        return *parts, *_additions(self.host), *_searches(self._sent[1])
+    def input_parts(self) -> Sequence[InputPart]:
+        """What its input consists of: what is asked, largest first, and what is added, by whom."""
+        host, parameters = self.host, self._sent[1]
+        parts = [*input_parts(self._rules, self.messages, parameters)]
+        most = host.allowances.request
+        if untested_version() is not None:
+            parts.append(InputPart(kind="added", tokens=OTHER.request, added_by="untested version"))
+            most -= OTHER.request
+        is_known = host.rules is not None or host.allowance is not None
+        parts.append(InputPart(kind="added", tokens=most, added_by="provider" if is_known else "host"))
+        if parameters.native_tools:
+            parts.append(InputPart(kind="searches", tokens=None))
+        return parts
 
     def most_by_count(self, counted: int, parts: Sequence[InputPart]) -> int | None:
         """Return the most input tokens, as the provider has counted so many, with a margin.
@@ -315,66 +405,9 @@ class _Collected(list[str]):
         return 0
 
 
-def _additions(host: Host) -> Iterator[InputPart]:
-    """Yield the most that may be added to each request, apart by who adds it."""
-    most = host.allowances.request
-    if untested_version() is not None:
-        yield InputPart(kind="added", tokens=OTHER.request, added_by="untested version")
-        most -= OTHER.request
-    is_known = host.rules is not None or host.allowance is not None
-    yield InputPart(kind="added", tokens=most, added_by="provider" if is_known else "host")
-
-
-def _searches(parameters: ModelRequestParameters) -> Iterator[InputPart]:
-    if parameters.native_tools:
-        yield InputPart(kind="searches", tokens=None)
-
-
-def _why(
-    host: Host,
-    model: Model,
-    settings: Mapping[str, object],
-    parameters: ModelRequestParameters,
-    counted: InputBound,
-    output_tokens: int | None,
-    prices: FlatPrices | None,
-) -> str | None:
-    """Return why a bound is large, or missing, and how to lower it; `None` if it is neither."""
-    reasons = []
-    if prices is None and (tier := asked_tier(host.provider, settings)) is not None:
-        reasons.append(
-            f"no price is known for service tier {tier!r}: add it to service_tiers in pricing_overrides, "
-            "or ask for another tier"
-        )
-    elif prices is None:
-        reasons.append(
-            "the provider may bill more than tokens (searches, for example), or a price is not known (that "
-            "of the region, for example): give prices of your own with pricing_overrides"
-        )
-    if counted.why is not None:
-        size = "which is not known" if host.window is None else f"of {host.window:,} tokens"
-        reasons.append(f"{counted.why}, so the input of the request counts as a whole context window, {size}")
-    if thinks_besides(model, settings, parameters):
-        limit = "without a limit" if output_tokens is None else f"up to {output_tokens:,} tokens"
-        reasons.append(
-            f"{model.model_name} can think beyond max_tokens, {limit}: set thinking=False if the model "
-            "accepts it"
-        )
-    elif output_tokens is None:
-        reasons.append("nothing limits the answer: set max_tokens")
-    return "; ".join(reasons) or None
-
-
 async def _read(pdf: bytes) -> None:
     if not PDF_SIZES.is_read(pdf):
         await in_bounding_thread(partial(PDF_SIZES.prepare, pdf))
-
-
-async def _tokenizer_of(host: Host) -> Tokenizer | None:
-    name = host.encoded_model
-    if name is None or encoding_of(name) is None:
-        return None
-    return tokenizer_of(name) if is_loaded(name) else await in_bounding_thread(partial(tokenizer_of, name))
 
 
 def _leaf(model: Model) -> Model:
@@ -385,8 +418,7 @@ def _leaf(model: Model) -> Model:
 
 def _count_of(host: Host) -> Count:
     """Return the tokenizer's `count` if it is loaded (`prepare_bound` does that), else `bytes_of`."""
-    name = host.encoded_model
-    tokenizer: Tokenizer | None = tokenizer_of(name) if name is not None and is_loaded(name) else None
+    tokenizer = loaded_tokenizer(host.encoded_model)
     return bytes_of if tokenizer is None else tokenizer.count
 
 
@@ -411,45 +443,6 @@ def _more_than_tokens(provider: str, settings: Mapping[str, object]) -> str | No
     return f"{names} may ask for more than the tokens of the request and its answer: leave it out"
 
 
-def _bound_of_searches(
-    calculator: CostCalculator,
-    host: Host,
-    model: Model,
-    settings: Mapping[str, object],
-    parameters: ModelRequestParameters,
-    input_tokens: int | None,
-    conditions: PriceConditions,
-) -> RequestBound:
-    """Return the bound of a request with native tools: only Anthropic's web search with `max_uses` has it."""
-    window, rounds = host.window, None if host.rules is None else host.rules.search_rounds
-    searches = _most_searches(parameters) if rounds is not None else None
-    if rounds is None or window is None or searches is None:
-        tools = ", ".join(tool.kind for tool in parameters.native_tools)
-        return RequestBound(
-            input_tokens=None,
-            output_tokens=None,
-            cost_usd=None,
-            lacks_only_searches=all(isinstance(tool, WebSearchTool) for tool in parameters.native_tools),
-            why=_UNBOUNDED_TOOLS % tools,
-        )
-    # In the first round the model reads the request, and in later rounds the search results as well. Prices
-    # for large inputs depend on the input of one round.
-    output = output_limit(host, model, settings, parameters).tokens
-    prices = calculator.upper_prices(model.model_name, host.provider, host.url, window, conditions)
-    total = (input_tokens or window) + (rounds - 1) * window
-    output_tokens = None if output is None else rounds * output
-    cost = None if prices is None else prices.cost(total, output_tokens)
-    if cost is not None and prices is not None:
-        cost = None if prices.per_web_search is None else cost + searches * prices.per_web_search
-    return RequestBound(
-        input_tokens=total,
-        output_tokens=output_tokens,
-        cost_usd=cost,
-        why=f"with web search, the model may be asked {rounds} times in one request, and may read a whole "
-        f"context window of {window:,} tokens each time",
-    )
-
-
 _UNBOUNDED_TOOLS: Final = (
     "tools of the provider (%s) are billed by how often it uses them, which nothing limits, but for "
     "WebSearchTool(max_uses=...) at Anthropic: search with a tool of your own, or, for web searches, reserve "
@@ -465,28 +458,6 @@ def _most_searches(parameters: ModelRequestParameters) -> int | None:
             return None
         searches += tool.max_uses
     return searches
-
-
-def _price_conditions(host: Host, given: Sequence[Piece], settings: Mapping[str, object]) -> PriceConditions:
-    """Return the conditions with which the request and the owner of the host rule out prices of the model."""
-    audio, tiers = hears(given, settings), _possible_tiers(host, settings)
-    if host.rules is None or host.rules.cache_writes is None:
-        return PriceConditions(
-            service_tiers=tiers,
-            asked_tier=asked_tier(host.provider, settings),
-            cache_write="12h" if caches_half_a_day(settings) else "1h",
-            audio=audio,
-        )
-    cached = set(_cached_for(given, settings))
-    write: Literal["no", "5m", "1h"] = "no" if not cached else "5m" if cached == {"5m"} else "1h"
-    fast = settings.get("anthropic_speed") == "fast"
-    return PriceConditions(
-        service_tiers=tiers,
-        fast=fast,
-        cache_write=write,
-        audio=audio,
-        inference_geo=asked_geography(settings),
-    )
 
 
 def _possible_tiers(host: Host, settings: Mapping[str, object]) -> frozenset[str] | None:

@@ -117,6 +117,15 @@ def separated(messages: Sequence[ModelMessage]) -> Sequence[ModelMessage]:
     return [replace(first, parts=system), replace(first, parts=others), *messages[1:]]
 
 
+def comparable(parameters: ModelRequestParameters) -> dict[str, object]:
+    """Return the fields of parameters as they are hashed: sets have another order in each process."""
+    return {
+        name: sorted(value) if isinstance(value, set | frozenset) else value
+        for name, value in vars(parameters).items()
+        if not name.startswith("_")
+    }
+
+
 def beginnings(
     host: Host,
     model: Model,
@@ -138,12 +147,6 @@ def beginnings(
     if any(unlisted_in_parameters(parameters)):
         return
     asked = {name: value for name, value in given.items() if name not in SAY_NO_INPUT.names}
-    tools = {
-        # A set is sorted, since its order differs between processes.
-        name: sorted(value) if isinstance(value, set | frozenset) else value
-        for name, value in vars(parameters).items()
-        if not name.startswith("_")
-    }
     instructions: set[str | None] = set()
     if parameters.instruction_parts is None:  # instructions of one of the last two requests are sent
         requests = [message for message in messages if isinstance(message, ModelRequest)]
@@ -151,7 +154,7 @@ def beginnings(
     if len(instructions) > 1:
         return
     served_by = [type(model).__qualname__, host.provider, host.url, model.model_name]
-    base = [*served_by, asked, tools, list(instructions)]
+    base = [*served_by, asked, comparable(parameters), list(instructions)]
     try:
         digest = hashlib.blake2b(to_json(base, inf_nan_mode="constants"), digest_size=16)
     except PydanticSerializationError:  # such as a tool's metadata, which cannot be compared

@@ -32,7 +32,7 @@ def output_limit(
 ) -> OutputLimit:
     """Return the limit on the output of a request. Takes the results of `Model.prepare_request`.
 
-    `max_tokens` limits all output where a provider honours it, thinking included (`LIMITS_ALL_OUTPUT`).
+    `max_tokens` limits all output where a provider honours it, thinking included (`facts.outputs`).
     """
     claude_limit = _positive(_profile(model).get("anthropic_max_output_tokens"))
     facts = host.facts

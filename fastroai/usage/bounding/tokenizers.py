@@ -11,7 +11,7 @@ import unicodedata
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from threading import Lock
 from typing import Final, Protocol, TypeVar
 
@@ -121,6 +121,17 @@ def tokenizer_of(model: str) -> Tokenizer | None:
     """
     name = encoding_of(model)
     return None if name is None else _load(name)
+
+
+def loaded_tokenizer(model: str | None) -> Tokenizer | None:
+    """Return the tokenizer of a model of OpenAI if it is loaded; `None` for any other model."""
+    return tokenizer_of(model) if model is not None and is_loaded(model) else None
+
+
+async def load_tokenizer(model: str) -> None:
+    """Load the tokenizer of a model of OpenAI in a thread, if it is not loaded yet."""
+    if not is_loaded(model):
+        await in_bounding_thread(partial(tokenizer_of, model))
 
 
 def is_loaded(model: str) -> bool:

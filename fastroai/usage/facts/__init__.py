@@ -10,7 +10,7 @@ bound.
 - `allowances`: tokens around texts where no provider documents them; `outputs`: the limits of answers.
 - `billing`: units that are billed besides tokens, and the places where a bill is stated.
 - `priors`: what requests and answers usually use, which no bound uses.
-- `finish_reasons`: why answers end, and whether their usage is complete.
+- `finish_reasons`: the reasons of answers that have not ended, whose usage is not complete.
 - `surface`: the parts, fields and methods of PydanticAI that the account understands.
 - `settings`: how settings of a request can add to the bill.
 """

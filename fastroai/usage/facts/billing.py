@@ -5,7 +5,6 @@ Units have the names of genai-prices where it has any.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -63,22 +62,16 @@ ADVISOR_PRICE_IS_FLAT_TO: Final = TokenCount(
 )
 """Input tokens of several consultations up to which their sum costs what they cost one by one."""
 
-IN_THE_TOKENS: Final = Names(
-    frozenset(
-        {"mcp_server", "memory", "tool_search", "url_context", "view_image", "view_x_video", "web_fetch"}
+IN_THE_TOKENS: Final = Names.of(
+    "mcp_server memory tool_search url_context view_image view_x_video web_fetch",
+    Source(
+        "https://platform.claude.com/docs/en/agents-and-tools/tool-use/web-fetch-tool#usage-and-pricing",
+        _CHECKED,
     ),
-    (
-        Source(
-            "https://platform.claude.com/docs/en/agents-and-tools/tool-use/web-fetch-tool#usage-and-pricing",
-            _CHECKED,
-        ),
-        Source("https://ai.google.dev/gemini-api/docs/url-context", _CHECKED),
-        Source("https://developers.openai.com/api/docs/guides/tools-connectors-mcp", _CHECKED),
-        Source(
-            "https://docs.x.ai/developers/pricing",
-            _CHECKED,
-            "visual content analysis is billed as image tokens",
-        ),
+    Source("https://ai.google.dev/gemini-api/docs/url-context", _CHECKED),
+    Source("https://developers.openai.com/api/docs/guides/tools-connectors-mcp", _CHECKED),
+    Source(
+        "https://docs.x.ai/developers/pricing", _CHECKED, "visual content analysis is billed as image tokens"
     ),
 )
 """Tools that cost nothing besides tokens."""
@@ -89,29 +82,21 @@ FREE_TOOLS: Final = dict.fromkeys(
 )
 """Tools that cost nothing besides tokens at these providers, and are sold by others."""
 
-COUNTED_SEARCHES: Final = Names(
-    frozenset({"anthropic", "azure", "google", "google-cloud", "openai"}),
-    (
-        Source(
-            _PYDANTIC_AI,
-            _CHECKED,
-            "billed searches are web_searches of the usage",
-        ),
-    ),
+COUNTED_SEARCHES: Final = Names.of(
+    "anthropic azure google google-cloud openai",
+    Source(_PYDANTIC_AI, _CHECKED, "billed searches are web_searches of the usage"),
 )
 """Providers whose billed web searches PydanticAI counts."""
 
-SEARCHES_UNASKED: Final = NamePattern(
-    re.compile(r".*(search|sonar|:online)"),
-    (
-        Source("https://openrouter.ai/openai/gpt-4o-search-preview/api", _CHECKED, "gpt-…-search-…"),
-        Source(f"{_GENAI_PRICES}/perplexity.yml", _CHECKED, "sonar…"),
-        Source("https://openrouter.ai/docs/features/web-search", _CHECKED, "…:online"),
-    ),
+SEARCHES_UNASKED: Final = NamePattern.of(
+    r".*(search|sonar|:online)",
+    Source("https://openrouter.ai/openai/gpt-4o-search-preview/api", _CHECKED, "gpt-…-search-…"),
+    Source(f"{_GENAI_PRICES}/perplexity.yml", _CHECKED, "sonar…"),
+    Source("https://openrouter.ai/docs/features/web-search", _CHECKED, "…:online"),
 )
 """Models that search the web without a tool for it, for fees that no token count bounds."""
 
-SEARCHES_UNTOLD: Final = NamePattern(re.compile(r"gpt-.*-search-"), (Source(_OPENAI_PRICES, _CHECKED),))
+SEARCHES_UNTOLD: Final = NamePattern.of(r"gpt-.*-search-", Source(_OPENAI_PRICES, _CHECKED))
 """OpenAI's models that search the web for every request, at a fee that answers do not report."""
 
 # --- Usage ---
@@ -131,31 +116,29 @@ model at prices of its own, Cohere bills searches and classifications, and chat 
 their output is sound or images.
 """
 
-XAI_TOOLS: Final = NamePattern(
-    re.compile("server_side_tools_(.+)"), (Source(f"{_PYDANTIC_AI}/xai.py", _CHECKED, "_extract_usage"),)
+XAI_TOOLS: Final = NamePattern.of(
+    "server_side_tools_(.+)", Source(f"{_PYDANTIC_AI}/xai.py", _CHECKED, "_extract_usage")
 )
 """Details of xAI's usage that count calls of its tools, and the names of these tools."""
 
-BILLED_UNITS: Final = {"cohere": Names(frozenset({"input_tokens", "output_tokens"}), _COHERE)}
+BILLED_UNITS: Final = {"cohere": Names.of("input_tokens output_tokens", *_COHERE)}
 """Providers that bill by these details of the usage, and not by its token counts."""
 
-HIDES_THINKING: Final = NamePattern(
-    re.compile(r"https://generativelanguage\.googleapis\.com/.*/openai"),
-    (Source("https://ai.google.dev/gemini-api/docs/openai", _CHECKED),),
+HIDES_THINKING: Final = NamePattern.of(
+    r"https://generativelanguage\.googleapis\.com/.*/openai",
+    Source("https://ai.google.dev/gemini-api/docs/openai", _CHECKED),
 )
 """Google's endpoint in OpenAI's format, whose answers leave thoughts out of the output that is billed."""
 
-IMAGES_AT_ONE_PRICE: Final = Names(
-    frozenset({"azure", "openai"}), (Source(f"{_OPENAI_PRICES}#image-generation", _CHECKED),)
-)
+IMAGES_AT_ONE_PRICE: Final = Names.of("azure openai", Source(f"{_OPENAI_PRICES}#image-generation", _CHECKED))
 """Providers whose models with a single output price sell images at that price: they make only images."""
 
 FREE_MODELS: Final = {
-    "*": NamePattern(re.compile(r".*:free$"), (Source(f"{_GENAI_PRICES}/openrouter.yml", _CHECKED),)),
-    "github-copilot": NamePattern(
-        re.compile(""), (Source(f"{_GENAI_PRICES}/github_copilot.yml", _CHECKED, "included in the plan"),)
+    "*": NamePattern.of(r".*:free$", Source(f"{_GENAI_PRICES}/openrouter.yml", _CHECKED)),
+    "github-copilot": NamePattern.of(
+        "", Source(f"{_GENAI_PRICES}/github_copilot.yml", _CHECKED, "included in the plan")
     ),
-    "google": NamePattern(re.compile("gemma"), (Source(f"{_GENAI_PRICES}/google.yml", _CHECKED),)),
+    "google": NamePattern.of("gemma", Source(f"{_GENAI_PRICES}/google.yml", _CHECKED)),
 }
 """Models that genai-prices lists without prices because they are free, by provider; `*` is any. Others
 without prices were taken off the market.
@@ -163,25 +146,20 @@ without prices were taken off the market.
 
 # --- Batches ---
 
-UNBILLED_IN_BATCHES: Final = Names(
-    frozenset({"canceled", "expired"}),
-    (
-        Source("https://platform.claude.com/docs/en/build-with-claude/batch-processing", _CHECKED),
-        Source("https://developers.openai.com/api/docs/guides/batch#batch-expiration", _CHECKED),
-        Source(
-            "https://ai.google.dev/gemini-api/docs/batch-api",
-            _CHECKED,
-            "of a batch as a whole that failed, expired or was cancelled, whose results name no request",
-        ),
+UNBILLED_IN_BATCHES: Final = Names.of(
+    "canceled expired",
+    Source("https://platform.claude.com/docs/en/build-with-claude/batch-processing", _CHECKED),
+    Source("https://developers.openai.com/api/docs/guides/batch#batch-expiration", _CHECKED),
+    Source(
+        "https://ai.google.dev/gemini-api/docs/batch-api",
+        _CHECKED,
+        "of a batch as a whole that failed, expired or was cancelled, whose results name no request",
     ),
 )
 """Results of requests that the provider did not run, and does not bill."""
 
-BATCH_LIMITS: Final = (
-    Source("https://developers.openai.com/api/docs/guides/batch", _CHECKED),
-    Source("https://platform.claude.com/docs/en/api/rate-limits", _CHECKED),
-)
-"""Pages that document limits of their own for batches, besides the limits for a minute."""
+# Batches have limits of their own, besides the limits for a minute:
+# https://developers.openai.com/api/docs/guides/batch, https://platform.claude.com/docs/en/api/rate-limits
 
 # --- Where the bill is stated ---
 

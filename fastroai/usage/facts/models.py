@@ -6,6 +6,8 @@ a new one is noticed.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from functools import cache, lru_cache
 from typing import Final
 
@@ -38,21 +40,11 @@ def model_facts(provider: str, model: str) -> ModelFacts | None:
     return None
 
 
-def first_party_maker(model: str) -> str | None:
-    """Return the maker that itself serves models whose names begin like this one."""
-    return next((maker for maker in first_party_makers() if _serves(maker, model)), None)
-
-
 @cache
-def first_party_makers() -> tuple[str, ...]:
-    """Return the makers that serve models themselves, by names that tell."""
-    known = all_facts().items()
-    return tuple(name for name, facts in known if facts.models and facts.models.first_party)
-
-
-def _serves(maker: str, model: str) -> bool:
-    models = all_facts()[maker].models
-    return models is not None and models.first_party is not None and bool(models.first_party.match(model))
+def first_party_makers() -> Mapping[str, re.Pattern[str]]:
+    """Return patterns of the beginnings of the names of models that makers serve themselves, by maker."""
+    known = ((maker, facts.models) for maker, facts in all_facts().items() if facts.models is not None)
+    return {maker: models.first_party for maker, models in known if models.first_party is not None}
 
 
 def made_images(model: str) -> MadeImages | None:

@@ -1,8 +1,17 @@
-"""Documented facts about the length of answers: what `max_tokens` limits, and how low it can be."""
+"""Documented facts about the length of answers: what `max_tokens` limits, and how low it can be.
+
+It limits everything that is billed as output, by these pages, which were read on 22 November 2026:
+
+- Anthropic: https://platform.claude.com/docs/en/build-with-claude/extended-thinking says that `max_tokens` is
+  a strict limit, and includes thinking.
+- Google: https://github.com/googleapis/python-genai/issues/2062 says that `max_output_tokens` limits thoughts
+  and the visible answer together.
+- OpenAI: https://developers.openai.com/api/docs/api-reference/responses/create#max_output_tokens says that it
+  is an upper bound for visible output tokens and reasoning tokens.
+"""
 
 from __future__ import annotations
 
-import re
 from datetime import date
 from typing import Final
 
@@ -16,43 +25,24 @@ _PYDANTIC_AI: Final = Source(
     "Anthropic requires max_tokens, so PydanticAI sends one",
 )
 
-LIMITS_ALL_OUTPUT: Final = {
-    "anthropic": Source(_THINKING, _CHECKED, "max_tokens is a strict limit, and includes thinking"),
-    "google": Source(
-        "https://github.com/googleapis/python-genai/issues/2062",
+THINKS_BESIDES: Final = NamePattern.of(
+    r"(?:.*/)?grok-",
+    Source(
+        "https://docs.x.ai/developers/rest-api-reference/inference/chat",
         _CHECKED,
-        "max_output_tokens limits thoughts and the visible answer together",
-    ),
-    "openai": Source(
-        "https://developers.openai.com/api/docs/api-reference/responses/create#max_output_tokens",
-        _CHECKED,
-        "an upper bound for visible output tokens and reasoning tokens",
-    ),
-}
-"""Pages that document that `max_tokens` limits everything that is billed as output."""
-
-THINKS_BESIDES: Final = NamePattern(
-    re.compile(r"(?:.*/)?grok-"),
-    (
-        Source(
-            "https://docs.x.ai/developers/rest-api-reference/inference/chat",
-            _CHECKED,
-            "max_completion_tokens only applies to visible output tokens; max_output_tokens of Responses "
-            "includes reasoning; there is no limit on the length of an answer",
-        ),
+        "max_completion_tokens only applies to visible output tokens; max_output_tokens of Responses "
+        "includes reasoning; there is no limit on the length of an answer",
     ),
 )
 """Models whose thinking may exceed `max_tokens`, which limits only the visible answer."""
 
-EXCLUDES_MAX_TOKENS: Final = Names(
-    frozenset({"openai_prediction"}),
-    (
-        Source(
-            "https://developers.openai.com/api/docs/guides/predicted-outputs#limitations",
-            _CHECKED,
-            "max_completion_tokens is refused, and what is rejected of the prediction is billed as output; "
-            "like other output, it is part of the context window",
-        ),
+EXCLUDES_MAX_TOKENS: Final = Names.of(
+    "openai_prediction",
+    Source(
+        "https://developers.openai.com/api/docs/guides/predicted-outputs#limitations",
+        _CHECKED,
+        "max_completion_tokens is refused, and what is rejected of the prediction is billed as output; "
+        "like other output, it is part of the context window",
     ),
 )
 """Settings with which `max_tokens` cannot be sent, or does not limit all output."""

@@ -9,37 +9,40 @@ from __future__ import annotations
 from collections.abc import Mapping
 from decimal import Decimal
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from fastroai.usage.facts.provider import RegionalPrice, all_facts
 
-_ONE: Final = Decimal(1)
+
+class RegionalFactor(NamedTuple):
+    """Prices of tokens at a host, as a multiple of list prices."""
+
+    known: Decimal | None
+    """The factor that applies; `None` if a premium may apply, and it is not known whether it does."""
+    most: Decimal | None
+    """The highest factor that can apply; `None` if nothing bounds it."""
+
+
+_NO_PREMIUM: Final = RegionalFactor(Decimal(1), Decimal(1))
 
 
 def regional_factor(
     provider: str, url: str | None, model: str, inference_geo: str | None = None
-) -> Decimal | None:
-    """Return the factor by which list prices of tokens are multiplied for a request; 1 without a premium.
+) -> RegionalFactor:
+    """Return the factor by which list prices of tokens are multiplied for a request.
 
-    The result is `None` if a premium may apply and the request does not tell. The factor is for tokens; fees
-    for searches and the like stay as they are. Anthropic's default for `inference_geo` counts as `global`, as
-    documented, though a workspace can have another: name it with `extra_body={"inference_geo": …}`.
+    The factor is for tokens; fees for searches and the like stay as they are. Anthropic's default for
+    `inference_geo` counts as `global`, as documented, though a workspace can have another: name it with
+    `extra_body={"inference_geo": …}`.
     """
     if inference_geo is not None and _takes_geography(provider, url):
-        return all_facts()["anthropic"].geographies.get(inference_geo)
+        asked = all_facts()["anthropic"].geographies.get(inference_geo)
+        return RegionalFactor(asked, asked)
     price = _regional_price(url, model)
-    return _ONE if price is None else price.factor
-
-
-def most_regional_factor(
-    provider: str, url: str | None, model: str, inference_geo: str | None = None
-) -> Decimal | None:
-    """Return the highest value that `regional_factor` can turn out to have; `None` if nothing bounds it."""
-    if inference_geo is not None and _takes_geography(provider, url):
-        return all_facts()["anthropic"].geographies.get(inference_geo)
-    price = _regional_price(url, model)
-    return _ONE if price is None else price.factor if price.most is None else price.most
+    if price is None:
+        return _NO_PREMIUM
+    return RegionalFactor(price.factor, price.factor if price.most is None else price.most)
 
 
 @lru_cache(maxsize=4096)

@@ -35,7 +35,7 @@ def _settings(names: str, of: str | Source) -> Names:
     """Return settings that one page documents: `of`, or PydanticAI's page about a provider's models."""
     if isinstance(of, str):
         of = Source(f"https://ai.pydantic.dev/api/models/{of}/", _CHECKED, _DOCUMENTED)
-    return Names(frozenset(names.split()), (of,))
+    return Names.of(names, of)
 
 
 _HARMLESS: Final = (

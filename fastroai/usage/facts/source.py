@@ -51,6 +51,11 @@ class Names:
     names: frozenset[str]
     sources: tuple[Source, ...]
 
+    @classmethod
+    def of(cls, names: str, *sources: Source) -> Names:
+        """Return names that are given as one text, with spaces between them."""
+        return cls(frozenset(names.split()), sources)
+
 
 @dataclass(frozen=True, slots=True)
 class NamePattern:
@@ -58,6 +63,11 @@ class NamePattern:
 
     names: re.Pattern[str]
     sources: tuple[Source, ...]
+
+    @classmethod
+    def of(cls, names: str, *sources: Source) -> NamePattern:
+        """Return a pattern that is given as text."""
+        return cls(re.compile(names), sources)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ is counted by the account, or adds nothing to the bill.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from datetime import date
 from typing import Final
@@ -20,8 +19,8 @@ _PYDANTIC_AI: Final = "https://github.com/pydantic/pydantic-ai/blob/main/pydanti
 
 def _fields(page: str, fields: Mapping[str, str]) -> dict[str, Names]:
     """Return the public fields of some classes, by the kind of the class, from PydanticAI's page on them."""
-    source = (Source(f"https://ai.pydantic.dev/api/{page}/", _CHECKED),)
-    return {kind: Names(frozenset(names.split()), source) for kind, names in fields.items()}
+    source = Source(f"https://ai.pydantic.dev/api/{page}/", _CHECKED)
+    return {kind: Names.of(names, source) for kind, names in fields.items()}
 
 
 _COMPACTION: Final = "content id metadata part_kind provider_details provider_name"
@@ -132,31 +131,26 @@ NATIVE_TOOLS: Final = _fields(
 calls of the tool are billed by their number whatever they say.
 """
 
-USAGE_FIELDS: Final = Names(
-    frozenset({"cost", "details", "unmeasured_requests"}),
-    (Source("https://ai.pydantic.dev/api/usage/", _CHECKED),),
+USAGE_FIELDS: Final = Names.of(
+    "cost details unmeasured_requests", Source("https://ai.pydantic.dev/api/usage/", _CHECKED)
 )
 """Fields of the usage of a request that are no units. Its other fields have the names of genai-prices."""
 
 
-def _details(names: str, *sources: Source) -> Names:
-    return Names(frozenset(names.split()), sources)
-
-
 FREE_DETAILS: Final = (
-    _details(
+    Names.of(
         "accepted_prediction_tokens cached_tokens is_byok reasoning_tokens rejected_prediction_tokens "
         "text_tokens web_search_requests",
         Source(f"{_PYDANTIC_AI}/models/openai/_response_fields.py", _CHECKED, "map_usage"),
         Source(f"{_PYDANTIC_AI}/models/groq.py", _CHECKED, "_map_usage"),
         Source(f"{_PYDANTIC_AI}/models/xai.py", _CHECKED, "_extract_usage"),
     ),
-    _details(
+    Names.of(
         "num_cached_tokens prompt_cache_hit_tokens prompt_cache_miss_tokens",
         Source("https://api-docs.deepseek.com/api/create-chat-completion", _CHECKED),
         Source(f"{_PYDANTIC_AI}/models/mistral.py", _CHECKED, "_map_usage"),
     ),
-    _details(
+    Names.of(
         "advisor_cache_creation_input_tokens advisor_cache_read_input_tokens advisor_input_tokens "
         "advisor_output_tokens cache_creation_input_tokens cache_read_input_tokens "
         "compaction_cache_creation_input_tokens compaction_cache_read_input_tokens "
@@ -169,19 +163,17 @@ FREE_DETAILS: Final = (
             "the totals include all but the advisor's, which are billed by its iterations",
         ),
     ),
-    _details(
+    Names.of(
         "cached_content_tokens thoughts_tokens tool_use_prompt_tokens",
         Source(f"{_PYDANTIC_AI}/models/google.py", _CHECKED, "_usage_metadata_as_usage"),
     ),
 )
 """Details of usage that add nothing to a bill: the counts that are priced include them, or repeat them."""
 
-MODALITY_DETAILS: Final = NamePattern(
-    re.compile(
-        "(text|image|video|audio|document|modality_unspecified)"
-        "_(prompt|cache|candidates|response|tool_use_prompt)_tokens"
-    ),
-    (Source(f"{_PYDANTIC_AI}/models/google.py", _CHECKED, "_usage_metadata_as_usage"),),
+MODALITY_DETAILS: Final = NamePattern.of(
+    "(text|image|video|audio|document|modality_unspecified)"
+    "_(prompt|cache|candidates|response|tool_use_prompt)_tokens",
+    Source(f"{_PYDANTIC_AI}/models/google.py", _CHECKED, "_usage_metadata_as_usage"),
 )
 """Google's details that divide its tokens by modality. Those with a price of their own are counts as well."""
 

@@ -42,9 +42,8 @@ def used_units(response: ModelResponse) -> dict[str, int | float]:
             used["cache_read_tokens"] = cached
     for name, count in _billed_details(details or {}):
         used.setdefault(name, count)
-    if calls := _native_calls(response):
-        for tool, count in calls.items():
-            used.setdefault(UNITS_OF_TOOLS.of.get(tool, tool), count)
+    for tool, count in _native_calls(response).items():
+        used.setdefault(UNITS_OF_TOOLS.of.get(tool, tool), count)
     for unit in (*_untold(response), *unknown_in([response])):
         used.setdefault(unit, 1)
     return used
@@ -91,12 +90,10 @@ def _native_calls(response: ModelResponse) -> dict[str, int]:
     provider = response.provider_name or ""
     calls: dict[str, int] = {}
     for part in response.parts:
-        if part.part_kind != "builtin-tool-call":
-            continue
-        tool = part.tool_name.partition(":")[0]  # as in mcp_server:label
-        if tool in IN_THE_TOKENS.names or (provider, tool) in FREE_TOOLS:
-            continue
-        if tool == "web_search" and provider in COUNTED_SEARCHES.names:
-            continue
-        calls[tool] = calls.get(tool, 0) + 1
+        if part.part_kind == "builtin-tool-call":
+            tool = part.tool_name.partition(":")[0]  # as in mcp_server:label
+            is_free = tool in IN_THE_TOKENS.names or (provider, tool) in FREE_TOOLS
+            is_counted = tool == "web_search" and provider in COUNTED_SEARCHES.names
+            if not (is_free or is_counted):
+                calls[tool] = calls.get(tool, 0) + 1
     return calls

@@ -16,7 +16,7 @@ from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.usage.facts.billing import BILLING_HEADERS
 from fastroai.usage.facts.models import MAKERS
 from fastroai.usage.facts.provider import providers, service_tiers
-from fastroai.usage.facts.regions import most_regional_factor, regional_factor
+from fastroai.usage.facts.regions import RegionalFactor, regional_factor
 from fastroai.usage.money import Amount, exact_decimal, whole_number
 from fastroai.usage.near_misses import NearMissWarning
 from fastroai.usage.prices.hosts import Host, base_url_of, is_first_party
@@ -84,15 +84,6 @@ class Endpoint:
             raise ConfigurationError("cost_headers", self.cost_headers, expected)
         own_tiers = PricingOverrides(self.prices, option="prices").service_tiers
         object.__setattr__(self, "service_tier", _service_tier(self.service_tier, own_tiers))
-
-
-class RegionalFactor(NamedTuple):
-    """Prices of tokens at a host, as a multiple of list prices."""
-
-    known: Decimal | None
-    """The factor that applies; `None` if a premium may apply, and it is not known whether it does."""
-    most: Decimal | None
-    """The highest factor that can apply; `None` if nothing bounds it."""
 
 
 class _Address(NamedTuple):
@@ -172,11 +163,6 @@ class Endpoints:
             allowance=endpoint.allowance,
         )
 
-    def service_tier(self, url: str | None) -> str | None:
-        """Return the service tier that was given for responses at a URL that name none."""
-        found = self._at(url)
-        return None if found is None else found.endpoint.service_tier
-
     def listings(
         self, model: str, provider: str | None, url: str | None
     ) -> Iterator[tuple[str, str | None, str | None]]:
@@ -205,8 +191,7 @@ class Endpoints:
         if endpoint is not None and endpoint.regional_factor is not None:
             given = _factor(endpoint.regional_factor)
             return RegionalFactor(given, given)
-        asked = provider, url, model, inference_geo
-        return RegionalFactor(regional_factor(*asked), most_regional_factor(*asked))
+        return regional_factor(provider, url, model, inference_geo)
 
     def cost_headers(self, url: str | None) -> Sequence[str]:
         """Return the response headers that state the cost of a request at a URL.

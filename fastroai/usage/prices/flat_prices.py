@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from operator import attrgetter
-from typing import Final, overload
+from typing import Final, Literal, TypeAlias, overload
 
 from fastroai.records import EXACT
+from fastroai.usage.prices.model_pricing import TOKENS_PER_MTOK, ModelPricing, TokenPrices
 
-TOKENS_PER_MTOK: Final = 1_000_000
 _ZERO: Final = Decimal(0)
+
+Choose: TypeAlias = Callable[[Iterable[Decimal]], Decimal]
+"""`max` or `min`: which of several prices counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +60,7 @@ class FlatPrices:
         )
 
     @classmethod
-    def chosen(
-        cls, choose: Callable[[Iterable[Decimal]], Decimal], prices: Iterable[FlatPrices | None]
-    ) -> FlatPrices | None:
+    def chosen(cls, choose: Choose, prices: Iterable[FlatPrices | None]) -> FlatPrices | None:
         """Return the highest (`max`) or lowest (`min`) price of each kind; `None` if one is not known."""
         known: list[FlatPrices] = []
         for price in prices:
@@ -73,3 +74,60 @@ class FlatPrices:
             per_request=choose(map(attrgetter("per_request"), known)),
             per_web_search=choose(searches) if searches else None,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriceConditions:
+    """The prices of a model that can apply to a request: all, except those that the request rules out."""
+
+    service_tiers: frozenset[str] | None = None
+    """The tiers that the request can be served in; `None` for any."""
+    fast: bool = True
+    """Whether the request can be served at the price of a fast mode."""
+    asked_tier: str | None = None
+    """The service tier above the list prices that the request asks for."""
+    cache_write: Literal["no", "5m", "1h", "12h"] = "1h"
+    """The longest time for which the request's input can be written to a cache."""
+    inference_geo: str | None = None
+    """The region that the request asks Anthropic for."""
+    audio: bool = True
+    """Whether some of the request's input can be audio or video."""
+
+
+ANY_PRICE: Final = PriceConditions()
+
+
+def flat_override(
+    choose: Choose,
+    pricing: ModelPricing,
+    listed: FlatPrices | None,
+    input_tokens: int | None = None,
+    conditions: PriceConditions = ANY_PRICE,
+) -> FlatPrices | None:
+    """Return the highest or lowest of a user's own prices that can apply to a request.
+
+    `listed` are the highest or lowest list prices, which hold where the user gives none. The request has at
+    most `input_tokens` of input. The result is `None` if list prices are needed and not known.
+    """
+    chosen: list[FlatPrices | None] = []
+    for variant in pricing.variants(conditions.service_tiers):
+        own = (_flat(choose, each, conditions) for each in variant.prices_within(input_tokens))
+        tokens = listed if variant.prices is None else FlatPrices.chosen(choose, own)
+        chosen.append(tokens and tokens.charged(variant.share, fee=variant.per_request))
+    return FlatPrices.chosen(choose, chosen)
+
+
+def _flat(choose: Choose, prices: TokenPrices, conditions: PriceConditions) -> FlatPrices:
+    input_prices = (
+        prices.input_per_mtok,
+        prices.cache_read_per_mtok,
+        prices.cache_write_per_mtok if conditions.cache_write != "no" else None,
+        prices.cache_write_1h_per_mtok if conditions.cache_write in ("1h", "12h") else None,
+        prices.input_audio_per_mtok if conditions.audio else None,
+        prices.cache_audio_read_per_mtok if conditions.audio else None,
+    )
+    output_prices = (prices.output_per_mtok, prices.output_audio_per_mtok)
+    return FlatPrices(
+        input_per_mtok=choose(price for price in input_prices if price is not None),
+        output_per_mtok=choose(price for price in output_prices if price is not None),
+    )

@@ -41,7 +41,20 @@ class ListedModel(NamedTuple):
 
     def card(self, at: datetime, conditions: Mapping[str, str]) -> RateCard:
         """Return the prices at a time and under conditions, such as `{"service_tier": "flex"}`."""
-        return _cards.of(self, at, conditions)
+        standard = self.info.get_prices(at)
+        chosen = tuple(
+            number
+            for number, variant in self.variants(conditions)
+            if variant.constraint is None or variant.constraint.active(at)
+        )
+        key = (id(self.info), id(standard), chosen)
+        made = _cards.get(key)
+        if made is None:  # objects whose ids are in the key are kept, so that no others get these ids
+            if len(_cards) > _MOST_KEPT:
+                _cards.clear()
+            card = RateCard(self.info.get_prices(at, conditions) if chosen else standard)
+            made = _cards[key] = self.info, standard, card
+        return made[2]
 
     def knows(self, condition: str, value: str) -> bool:
         """Return whether the model has separate prices for a condition, such as a service tier."""
@@ -93,20 +106,17 @@ class _Models:
 
 
 def _find(snapshot: DataSnapshot, model: str, provider: str | None, url: str | None) -> ListedModel | None:
+    name = model.removeprefix("models/")  # Google's answers name their models so
     by_url = (None, url) if url and provider != _SHARES_A_URL else None
     for provider_id, provider_url in filter(None, (by_url, (provider, None))):
         try:
-            found, info = snapshot.find_provider_model(_plain(model), None, provider_id, provider_url)
+            found, info = snapshot.find_provider_model(name, None, provider_id, provider_url)
         except LookupError:
             continue
         if not _has_prices(info) and not _is_free(found.id, info.id):
             return None
         return ListedModel(info, any(info is own for own in found.models))
     return None
-
-
-def _plain(model: str) -> str:
-    return model.removeprefix("models/")  # Google's answers name their models so
 
 
 def _has_prices(info: ModelInfo) -> bool:
@@ -120,30 +130,7 @@ def _is_free(provider: str, model: str) -> bool:
     return any(each is not None and each.names.match(model) for each in free)
 
 
-class _Cards:
-    """Rate cards, made once for the same prices."""
-
-    def __init__(self) -> None:
-        self._made: dict[tuple[object, ...], tuple[ModelInfo, ModelPrice, RateCard]] = {}
-
-    def of(self, listed: ListedModel, at: datetime, conditions: Mapping[str, str]) -> RateCard:
-        info = listed.info
-        standard = info.get_prices(at)
-        chosen = tuple(
-            number
-            for number, variant in listed.variants(conditions)
-            if variant.constraint is None or variant.constraint.active(at)
-        )
-        key = (id(info), id(standard), chosen)
-        made = self._made.get(key)
-        if made is None:  # objects whose ids are in the key are kept, so that no others get these ids
-            if len(self._made) > _MOST_KEPT:
-                self._made.clear()
-            card = RateCard(info.get_prices(at, conditions) if chosen else standard)
-            made = self._made[key] = info, standard, card
-        return made[2]
-
-
 _MOST_KEPT: Final = 4_096
 _models: Final = _Models()
-_cards: Final = _Cards()
+_cards: Final[dict[tuple[object, ...], tuple[ModelInfo, ModelPrice, RateCard]]] = {}
+"""Rate cards, made once for the same prices."""

@@ -9,43 +9,12 @@ from typing import Final
 from genai_prices.types import ModelInfo, ModelPrice, TieredPrices
 
 from fastroai.records import EXACT
-from fastroai.usage.prices.flat_prices import TOKENS_PER_MTOK, FlatPrices
+from fastroai.usage.prices.flat_prices import FlatPrices
 from fastroai.usage.prices.list_prices import listed_model
-from fastroai.usage.prices.model_pricing import ModelPricing, TokenPrices
-from fastroai.usage.prices.price_units import PRICE_UNITS
-from fastroai.usage.prices.rate_card import without_noise
+from fastroai.usage.prices.model_pricing import TOKENS_PER_MTOK
+from fastroai.usage.prices.rate_card import PER, UNIT_OF_PRICE, kind_of, without_noise
 
 _ZERO: Final = Decimal(0)
-
-
-def lower_override(pricing: ModelPricing, listed: FlatPrices | None) -> FlatPrices | None:
-    """Return the lowest of a user's own prices for a model.
-
-    `listed` are the lowest list prices, which hold where the user gives none. The result is `None` if they
-    are needed and not known.
-    """
-    lowest: list[FlatPrices | None] = []
-    for variant in pricing.variants():
-        own = map(_lower, variant.prices_within())
-        tokens = listed if variant.prices is None else FlatPrices.chosen(min, own)
-        lowest.append(tokens and tokens.charged(variant.share, fee=variant.per_request))
-    return FlatPrices.chosen(min, lowest)
-
-
-def _lower(prices: TokenPrices) -> FlatPrices:
-    input_prices = (
-        prices.input_per_mtok,
-        prices.cache_read_per_mtok,
-        prices.cache_write_per_mtok,
-        prices.cache_write_1h_per_mtok,
-        prices.input_audio_per_mtok,
-        prices.cache_audio_read_per_mtok,
-    )
-    output_prices = (prices.output_per_mtok, prices.output_audio_per_mtok)
-    return FlatPrices(
-        input_per_mtok=min(price for price in input_prices if price is not None),
-        output_per_mtok=min(price for price in output_prices if price is not None),
-    )
 
 
 def lower_list_prices(model: str, provider: str | None, provider_url: str | None) -> FlatPrices | None:
@@ -72,9 +41,9 @@ def _prices(model: ModelInfo) -> Iterator[tuple[str, Decimal]]:
     given = [model.prices] if isinstance(model.prices, ModelPrice) else [each.prices for each in model.prices]
     for prices in (*given, *(variant.prices for variant in model.price_variants or ())):
         for key, value in vars(prices).items():
-            if value is not None and (unit := PRICE_UNITS.get(key)) is not None:
+            if value is not None and (unit := UNIT_OF_PRICE.get(key)) is not None:
                 for price in _tiers(value):
-                    yield unit.kind, EXACT.divide(without_noise(price), unit.per)
+                    yield kind_of(unit), EXACT.divide(without_noise(price), PER[unit])
 
 
 def _tiers(price: Decimal | TieredPrices) -> Iterator[Decimal]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from decimal import Decimal
 from itertools import pairwise
 from types import MappingProxyType
@@ -16,7 +16,7 @@ from fastroai.usage.money import Amount, exact_dollars, signed_decimal, whole_nu
 if TYPE_CHECKING:
     from pydantic_ai.usage import RequestUsage
 
-_TOKENS_PER_MTOK: Final = Decimal(1_000_000)
+TOKENS_PER_MTOK: Final = 1_000_000
 _ZERO: Final = Decimal(0)
 _ONE: Final = Decimal(1)
 
@@ -92,7 +92,7 @@ class TokenPrices:
                     f"its token counts contradict each other, because a part is more than the total: {usage}"
                 )
             total = EXACT.add(total, EXACT.multiply(tokens, per_mtok))
-        return EXACT.divide(total, _TOKENS_PER_MTOK)
+        return EXACT.divide(total, TOKENS_PER_MTOK)
 
     def _priced_tokens(self, usage: RequestUsage) -> Iterator[tuple[int, Decimal]]:
         """Yield every token once, with its price. A part without a price belongs to its whole."""
@@ -157,13 +157,7 @@ class ModelPricing:
         }
         if not of_tiers and not checked:
             raise ConfigurationError(where, given, "prices, a discount or a fee per request")
-        return cls(
-            prices=pricing.prices,
-            tiers=pricing.tiers,
-            discount=pricing.discount,
-            per_request=pricing.per_request,
-            service_tiers=MappingProxyType(of_tiers),
-        )
+        return replace(pricing, service_tiers=MappingProxyType(of_tiers))
 
     @classmethod
     def _without_service_tiers(cls, where: str, given: Mapping[str, object]) -> ModelPricing:
@@ -176,7 +170,7 @@ class ModelPricing:
             prices=_token_prices(where, prices) if prices else None,
             tiers=_tiers(f"{where}['tiers']", tiers, prices),
             discount=_discount(f"{where}['discount']", given.get("discount", _ZERO)),
-            per_request=_usd(f"{where}['per_request']", given.get("per_request", _ZERO)),
+            per_request=exact_dollars(f"{where}['per_request']", given.get("per_request", _ZERO)),
         )
 
     @classmethod
@@ -247,12 +241,8 @@ def _checked_mapping(where: str, given: object, known: Sequence[str], expected: 
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _usd(where: str, value: object) -> Decimal:
-    return exact_dollars(where, value)
-
-
 def _token_prices(where: str, given: Mapping[str, object]) -> TokenPrices:
-    return TokenPrices(**{name: _usd(f"{where}[{name!r}]", value) for name, value in given.items()})
+    return TokenPrices(**{name: exact_dollars(f"{where}[{name!r}]", value) for name, value in given.items()})
 
 
 def _discount(where: str, value: object) -> Decimal:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
@@ -22,23 +23,18 @@ from fastroai.usage.money import Amount, whole_number
 from fastroai.usage.prices.advisor import ADVISOR_MODEL, ADVISOR_UNIT, usage_of_advisor
 from fastroai.usage.prices.bought import used_units
 from fastroai.usage.prices.endpoints import NO_ENDPOINTS, Endpoint, Endpoints
-from fastroai.usage.prices.flat_prices import FlatPrices
+from fastroai.usage.prices.flat_prices import ANY_PRICE, FlatPrices, PriceConditions, flat_override
 from fastroai.usage.prices.hosts import Host
 from fastroai.usage.prices.list_prices import ListedModel, is_local, listed_model
-from fastroai.usage.prices.lower_prices import lower_list_prices, lower_override
+from fastroai.usage.prices.lower_prices import lower_list_prices
 from fastroai.usage.prices.model_pricing import ModelPricing, PricingOverride
 from fastroai.usage.prices.overrides import PricingOverrides, canonical_provider
-from fastroai.usage.prices.rate_card import ContradictoryUsage, add_up, check_parts
+from fastroai.usage.prices.rate_card import PARTS, ContradictoryUsage, add_up, check_parts
 from fastroai.usage.prices.references import model_reference, near_reference, provider_and_name
 from fastroai.usage.prices.request_cost import OVERLAPPING, UNKNOWN_COST, RequestCost
 from fastroai.usage.prices.served_prices import Conditions, ListedPrices, ServedPrices, told_conditions
 from fastroai.usage.prices.updates import refresh_prices, refresh_prices_async, update_prices_in_background
-from fastroai.usage.prices.upper_prices import (
-    ANY_PRICE,
-    PriceConditions,
-    upper_list_prices,
-    upper_override,
-)
+from fastroai.usage.prices.upper_prices import upper_list_prices
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
@@ -385,8 +381,10 @@ class CostCalculator:
     ) -> ServedPrices:
         if model is not None:
             provider, model = provider_and_name(model, provider)
-        tier = self._endpoints.service_tier(url)
-        served = {**({} if tier is None else {"service_tier": tier}), **dict(told), **dict(known)}
+        endpoint = self._endpoints.at(url)
+        served = {**dict(told), **dict(known)}
+        if endpoint is not None and endpoint.service_tier is not None:
+            served.setdefault("service_tier", endpoint.service_tier)
         served.pop(ADVISOR_MODEL, None)
         inference_geo = served.pop("inference_geo", None)  # list prices have no such condition
         caches_half_a_day = served.pop("cache_ttl", None) == "12h"
@@ -493,7 +491,7 @@ class CostCalculator:
                 listed = None if region.most is None else listed.in_region(region.most)
             elif is_local(model, provider):
                 listed = FlatPrices()
-        own = (upper_override(pricing, listed, input_tokens, conditions) for pricing in pricings)
+        own = (flat_override(max, pricing, listed, input_tokens, conditions) for pricing in pricings)
         return FlatPrices.chosen(max, own)
 
     def lower_prices(
@@ -516,7 +514,7 @@ class CostCalculator:
                 listed = listed.in_region(region.known or _ONE)
             elif is_local(model, provider):
                 listed = FlatPrices()
-        return FlatPrices.chosen(min, (lower_override(pricing, listed) for pricing in pricings))
+        return FlatPrices.chosen(min, (flat_override(min, pricing, listed) for pricing in pricings))
 
     def _pricings(self, model: str, provider: str | None, url: str | None) -> list[ModelPricing]:
         """Return the pricings that can apply when a model is asked: its own, and those of its snapshots."""
@@ -545,7 +543,7 @@ class CostCalculator:
         prices, or if they differ by at most $0.000001.
         """
         difference = cost.difference_usd
-        if difference is None or abs(difference) <= _ROUNDING or (model, provider) in self._told:
+        if difference is None or difference.copy_abs() <= _ROUNDING or (model, provider) in self._told:
             return
         self._told |= {(model, provider)}
         logger.warning(
@@ -587,16 +585,8 @@ def _full_name(answered: str | None, asked: str | None) -> str | None:
 
 
 def _request_usage(tokens: Tokens) -> RequestUsage:
-    return RequestUsage(
-        input_tokens=tokens.input_tokens,
-        output_tokens=tokens.output_tokens,
-        cache_read_tokens=tokens.cache_read_tokens,
-        cache_write_tokens=tokens.cache_write_tokens,
-        input_audio_tokens=tokens.input_audio_tokens,
-        cache_audio_read_tokens=tokens.cache_audio_read_tokens,
-        output_audio_tokens=tokens.output_audio_tokens,
-        output_reasoning_tokens=tokens.reasoning_tokens,
-    )
+    counts = asdict(tokens)  # all but one have the same names
+    return RequestUsage(output_reasoning_tokens=counts.pop("reasoning_tokens"), **counts)
 
 
 def _response(
@@ -619,20 +609,10 @@ def _response(
     return response
 
 
-_WHOLES = {
-    "cache_read_tokens": "input_tokens",
-    "cache_write_tokens": "input_tokens",
-    "input_audio_tokens": "input_tokens",
-    "output_audio_tokens": "output_tokens",
-    "cache_audio_read_tokens": "cache_read_tokens",
-}
-
-
 def _check(tokens: Tokens) -> None:
-    whole_number("input_tokens", tokens.input_tokens)
-    whole_number("output_tokens", tokens.output_tokens)
-    for part, whole in _WHOLES.items():
-        limit = getattr(tokens, whole)
-        count = whole_number(part, getattr(tokens, part))
-        if count > limit:
-            raise ConfigurationError(part, count, f"at most {whole}, of which it is a part ({limit})")
+    counts = {name: whole_number(name, count) for name, count in asdict(tokens).items()}
+    for part, wholes in PARTS:
+        for whole in wholes:
+            if counts.get(part, 0) > (limit := counts[whole]):
+                expected = f"at most {whole}, of which it is a part ({limit})"
+                raise ConfigurationError(part, counts[part], expected)

@@ -22,8 +22,10 @@ Used = Mapping[str, int | float]
 """Amounts that were used, by the name of the unit in genai-prices: `input_tokens`, `web_searches`, ..."""
 
 _DIMENSIONS: Final = {name: frozenset(unit["dimensions"].items()) for name, unit in unit_data.items()}
-_UNIT_OF_PRICE: Final = {unit["price_key"]: name for name, unit in unit_data.items()}
-_PER: Final = {name: Decimal(unit["per"]) for name, unit in unit_data.items()}
+UNIT_OF_PRICE: Final = {unit["price_key"]: name for name, unit in unit_data.items()}
+"""Units by the name that their price has in genai-prices."""
+PER: Final = {name: Decimal(unit["per"]) for name, unit in unit_data.items()}
+"""The number of units that the price of a unit is for."""
 
 UNITS: Final = frozenset(_DIMENSIONS)
 """The names of all units that genai-prices knows."""
@@ -65,12 +67,12 @@ class RateCard:
 
     def __init__(self, prices: ModelPrice) -> None:
         given = {
-            _UNIT_OF_PRICE[key]: value
+            UNIT_OF_PRICE[key]: value
             for key, value in vars(prices).items()
-            if value is not None and key in _UNIT_OF_PRICE
+            if value is not None and key in UNIT_OF_PRICE
         }
         self.unknown: tuple[str, ...] = tuple(
-            key for key, value in vars(prices).items() if value is not None and key not in _UNIT_OF_PRICE
+            key for key, value in vars(prices).items() if value is not None and key not in UNIT_OF_PRICE
         )
         """Names of prices whose units this version of genai-prices does not define."""
         self.units: frozenset[str] = frozenset(given)
@@ -140,6 +142,13 @@ def _family(name: str) -> str | None:
     return None if unit is None else unit["dimensions"]["family"]
 
 
+def kind_of(unit: str) -> str:
+    """Return `input` or `output` for tokens; for anything else that is billed, its family in genai-prices."""
+    dimensions = unit_data[unit]["dimensions"]
+    kind: str = dimensions["direction"] if dimensions["family"] == "tokens" else dimensions["family"]
+    return kind
+
+
 def _rates(given: Mapping[str, Decimal | TieredPrices]) -> Sequence[_Rate]:
     """Return the rates, the most specific first, so that each knows the rates within it."""
     names = sorted(given, key=lambda name: (-len(_DIMENSIONS[name]), name))
@@ -147,7 +156,7 @@ def _rates(given: Mapping[str, Decimal | TieredPrices]) -> Sequence[_Rate]:
         _Rate(
             name,
             given[name],
-            _PER[name],
+            PER[name],
             tuple(at for at, other in enumerate(names[:position]) if _DIMENSIONS[name] < _DIMENSIONS[other]),
         )
         for position, name in enumerate(names)
@@ -179,7 +188,7 @@ def check_parts(used: Used) -> None:
         number = type(count) is int or (isinstance(count, int | float) and not isinstance(count, bool))
         if not number or not 0 <= count <= MOST_OF_A_UNIT:  # false for NaN, too
             raise ContradictoryUsage(f"{name} is {count!r:.40}")
-    for part, wholes in _PARTS:
+    for part, wholes in PARTS:
         if part in used:
             for whole in wholes:
                 if used[part] > used.get(whole, 0):
@@ -188,7 +197,7 @@ def check_parts(used: Used) -> None:
 
 MOST_OF_A_UNIT: Final = 10**9
 """The most of any unit that a request can use: the largest context windows are a hundredth of it."""
-_PARTS: Final = (
+PARTS: Final = (
     ("cache_read_tokens", ("input_tokens",)),
     ("cache_write_tokens", ("input_tokens",)),
     ("cache_write_1h_tokens", ("cache_write_tokens",)),

@@ -55,11 +55,11 @@ def provider_and_name(model: str, provider: str | None) -> tuple[str | None, str
 @lru_cache(maxsize=4096)
 def first_party_provider(model: str) -> str | None:
     """Return the maker that itself serves a model under this bare name, if the name tells."""
-    from fastroai.usage.facts.models import first_party_maker
+    from fastroai.usage.facts.models import first_party_makers
 
     if ":" in model or model != model.strip():
         return None
-    return first_party_maker(model)
+    return next((maker for maker, names in first_party_makers().items() if names.match(model)), None)
 
 
 def near_reference(provider: str, model: str) -> str | None:
@@ -97,13 +97,13 @@ def _known_references() -> list[str]:
     from genai_prices.data_snapshot import get_snapshot
     from pydantic_ai.models import known_model_names
 
-    from fastroai.usage.facts.finish_reasons import FINISH_REASONS, WITHOUT_FINISH_REASONS
+    from fastroai.usage.facts.finish_reasons import PROVIDERS
     from fastroai.usage.facts.models import first_party_makers
 
     priced = []
     for provider in get_snapshot().providers:
         name = _PRICED_AS.get(provider.id, provider.id)
-        if name in FINISH_REASONS or name in WITHOUT_FINISH_REASONS:
+        if name in PROVIDERS:
             models = (model.id for model in provider.models)
             # genai-prices has the models of Anthropic that Google Cloud serves under `google`, too.
             own = (

@@ -76,29 +76,18 @@ class RequestCost:
 
     def plus(self, other: RequestCost) -> RequestCost:
         """Return the cost with that of another model that the request has used, which is complete."""
-
-        def added(usd: Decimal | None) -> Decimal | None:
-            return None if usd is None or other.cost_usd is None else EXACT.add(usd, other.cost_usd)
-
-        return replace(
-            self,
-            cost_usd=added(self.cost_usd),
-            priced_usd=added(self.priced_usd),
-            most_usd=added(self.most_usd),
-        )
+        return self._scaled(Decimal(1), other.cost_usd or Decimal(0))
 
     def charged(self, share: Decimal, *, fee: Decimal) -> RequestCost:
         """Return the cost at a share of its prices and with a fee, as the user's override says."""
+        return replace(self._scaled(share, fee), source="override")
 
+    def _scaled(self, share: Decimal, added: Decimal) -> RequestCost:
         def of(usd: Decimal | None) -> Decimal | None:
-            return None if usd is None else EXACT.add(EXACT.multiply(usd, share), fee)
+            return None if usd is None else EXACT.add(EXACT.multiply(usd, share), added)
 
         return replace(
-            self,
-            cost_usd=of(self.cost_usd),
-            priced_usd=of(self.priced_usd),
-            most_usd=of(self.most_usd),
-            source="override",
+            self, cost_usd=of(self.cost_usd), priced_usd=of(self.priced_usd), most_usd=of(self.most_usd)
         )
 
     def why_incomplete(self, model: str, *, override: str | None = None) -> str:

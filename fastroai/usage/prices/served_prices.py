@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pydantic_ai.messages import ModelResponse
     from pydantic_ai.usage import RequestUsage
 
-    from fastroai.usage.prices.endpoints import RegionalFactor
+    from fastroai.usage.facts.regions import RegionalFactor
     from fastroai.usage.prices.list_prices import ListedModel
     from fastroai.usage.prices.model_pricing import ModelPricing
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Final, Literal
+from typing import Final
 
 from genai_prices.data_snapshot import DataSnapshot, get_snapshot
 from genai_prices.data_units import unit_data
@@ -14,69 +14,12 @@ from genai_prices.types import ModelInfo, ModelPrice, StartDateConstraint, Tiere
 
 from fastroai.records import EXACT
 from fastroai.usage.facts.billing import HALF_DAY_WRITE, SEARCHES_UNASKED
-from fastroai.usage.prices.flat_prices import TOKENS_PER_MTOK, FlatPrices
+from fastroai.usage.prices.flat_prices import ANY_PRICE, FlatPrices, PriceConditions
 from fastroai.usage.prices.list_prices import listed_model
-from fastroai.usage.prices.model_pricing import ModelPricing, TokenPrices
-from fastroai.usage.prices.price_units import PRICE_UNITS
-from fastroai.usage.prices.rate_card import without_noise
+from fastroai.usage.prices.model_pricing import TOKENS_PER_MTOK
+from fastroai.usage.prices.rate_card import PER, UNIT_OF_PRICE, kind_of, without_noise
 
 _CLOCK_SLACK: Final = timedelta(days=1)
-_WEB_SEARCHES: Final = "web_searches_kcount"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PriceConditions:
-    """The prices of a model that can apply to a request: all, except those that the request rules out."""
-
-    service_tiers: frozenset[str] | None = None
-    """The tiers that the request can be served in; `None` for any."""
-    fast: bool = True
-    """Whether the request can be served at the price of a fast mode."""
-    asked_tier: str | None = None
-    """The service tier above the list prices that the request asks for."""
-    cache_write: Literal["no", "5m", "1h", "12h"] = "1h"
-    """The longest time for which the request's input can be written to a cache."""
-    inference_geo: str | None = None
-    """The region that the request asks Anthropic for."""
-    audio: bool = True
-    """Whether some of the request's input can be audio or video."""
-
-
-ANY_PRICE: Final = PriceConditions()
-
-
-def upper_override(
-    pricing: ModelPricing,
-    listed: FlatPrices | None,
-    input_tokens: int | None = None,
-    conditions: PriceConditions = ANY_PRICE,
-) -> FlatPrices | None:
-    """Return the highest of a user's own prices that can apply to a request of at most `input_tokens`.
-
-    `listed` are the highest list prices, which hold where the user gives none. The result is `None` if they
-    are needed and not known.
-    """
-    highest: list[FlatPrices | None] = []
-    for variant in pricing.variants(conditions.service_tiers):
-        own = (_upper(each, conditions) for each in variant.prices_within(input_tokens))
-        tokens = listed if variant.prices is None else FlatPrices.chosen(max, own)
-        highest.append(tokens and tokens.charged(variant.share, fee=variant.per_request))
-    return FlatPrices.chosen(max, highest)
-
-
-def _upper(prices: TokenPrices, conditions: PriceConditions) -> FlatPrices:
-    input_prices = (
-        prices.input_per_mtok,
-        prices.cache_read_per_mtok,
-        prices.cache_write_per_mtok if conditions.cache_write != "no" else None,
-        prices.cache_write_1h_per_mtok if conditions.cache_write in ("1h", "12h") else None,
-        prices.input_audio_per_mtok if conditions.audio else None,
-        prices.cache_audio_read_per_mtok if conditions.audio else None,
-    )
-    return FlatPrices(
-        input_per_mtok=max(price for price in input_prices if price is not None),
-        output_per_mtok=max(prices.output_per_mtok, prices.output_audio_per_mtok or Decimal(0)),
-    )
 
 
 def upper_list_prices(
@@ -158,9 +101,9 @@ def _find_rates(
         for key, value in vars(prices).items():
             if value is None:
                 continue
-            if (unit := PRICE_UNITS.get(key)) is None:
+            if (unit := UNIT_OF_PRICE.get(key)) is None:
                 return None
-            kind = "web_search" if key == _WEB_SEARCHES else unit.kind
+            kind = "web_search" if unit == "web_searches" else kind_of(unit)
             if kind == "tool_calls":
                 continue  # only native tools make them, and a request with these has no bound
             if kind not in flat:
@@ -169,7 +112,7 @@ def _find_rates(
                 continue
             if key in _AUDIBLE and not conditions.audio:
                 continue
-            per = Decimal(unit.per)
+            per = PER[unit]
             if conditions.cache_write == "12h" and key in _CACHE_WRITES_OF:
                 per = EXACT.divide(per, HALF_DAY_WRITE.times)
             base = without_noise(value if isinstance(value, Decimal) else value.base)

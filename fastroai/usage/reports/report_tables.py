@@ -196,11 +196,11 @@ def _bound(total: UsageRow) -> str:
 
 
 def _bills(over_priced_usd: Decimal) -> list[str]:
-    if abs(over_priced_usd) < _ROUNDING:
+    difference = over_priced_usd.copy_abs()  # exact in every decimal context, unlike `abs`
+    if difference < _ROUNDING:
         return []
     more = "more" if over_priced_usd > 0 else "less"
-    amount = _usd(abs(over_priced_usd))
-    return [f"Providers billed {amount} USD {more} than the prices known here; the bills count."]
+    return [f"Providers billed {_usd(difference)} USD {more} than the prices known here; the bills count."]
 
 
 def _usd(amount: Decimal) -> str:

@@ -8,13 +8,18 @@ from decimal import ROUND_DOWN, Context, Decimal, FloatOperation, Inexact, Round
 
 import httpx2
 import pytest
+from pydantic_ai.messages import ModelRequest
+from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.native_tools import WebSearchTool
+from pydantic_ai.providers.anthropic import AnthropicProvider
 from pydantic_ai.providers.openai import OpenAIProvider
 
 from fastroai import Budget, BudgetExceeded, CostCalculator, FastroAgent, SpendLimit, budget_scope
-from fastroai.records import EXACT
+from fastroai.records import EXACT, RequestRecord
 from fastroai.store import MemorySpendStore
-from fastroai.usage import format_cost
+from fastroai.usage import RequestBound, UsageReport, format_cost, request_bound
 
 CONTEXTS = [
     Context(prec=6),
@@ -88,3 +93,41 @@ async def test_budgets_and_limits_stop_at_the_same_request(context: Context) -> 
     expected = [await answers_until_a_stop(ceiling) for ceiling in ceilings()]
     with localcontext(context):
         assert [await answers_until_a_stop(ceiling) for ceiling in ceilings()] == expected
+
+
+@pytest.mark.parametrize("context", CONTEXTS, ids=str)
+async def test_quotes_are_exact(context: Context) -> None:
+    prices = {"gpt-4o-mini": PRICES["odd"]}
+    model = OpenAIChatModel("gpt-4o-mini", provider=OpenAIProvider(api_key="key"))
+    agent = FastroAgent(model, output_type=int, retries=2, cost_calculator=CostCalculator(prices))  # type: ignore[arg-type]
+    expected = await agent.estimate("How many are there?")
+    assert expected.upper_usd is not None
+    with localcontext(context):
+        quote = await agent.estimate("How many are there?")
+    assert quote == expected
+
+
+def bound_with_searches() -> RequestBound:
+    model = AnthropicModel("claude-sonnet-4-5", provider=AnthropicProvider(api_key="key"))
+    parameters = ModelRequestParameters(native_tools=[WebSearchTool(max_uses=3)])
+    messages = [ModelRequest.user_text_prompt("What is new?")]
+    return request_bound(CostCalculator(), model, messages, {"max_tokens": 77}, parameters)
+
+
+@pytest.mark.parametrize("context", CONTEXTS, ids=str)
+def test_bounds_of_searches_are_exact(context: Context) -> None:
+    expected = bound_with_searches()
+    assert expected.cost_usd is not None
+    with localcontext(context):
+        assert bound_with_searches() == expected
+
+
+@pytest.mark.parametrize("context", CONTEXTS, ids=str)
+def test_reports_say_how_much_bills_differ_from_prices(context: Context) -> None:
+    bill, price = Decimal("1.2345678"), Decimal(1)
+    record = RequestRecord(
+        model="odd", provider="openai", outcome="settled", cost_usd=bill, stated_usd=bill, priced_usd=price
+    )
+    report = UsageReport.of([record])
+    with localcontext(context):
+        assert "billed 0.235 USD more" in str(report)

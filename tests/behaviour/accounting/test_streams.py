@@ -73,6 +73,7 @@ async def test_a_stream_in_a_block_gives_the_response_after_the_loop(
         async for _ in stream:
             pass
         assert stream.response is not None
+        assert stream.usage == stream.response.usage
         account.assert_matches(stream.response.usage)
 
 
@@ -222,6 +223,7 @@ async def test_a_stream_left_early_is_charged_at_its_bound(
     await leave(stream)
     account.assert_matches(stream.usage)
     assert account.outcomes == ["unmeasured"]
+    assert stream.usage.committed_usd > 0
     assert stream.response is None
     assert [chunk async for chunk in stream] == [], "it has ended"
     # The connection is closed at once: nobody goes on paying for text that nobody reads.

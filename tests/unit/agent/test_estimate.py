@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
@@ -58,8 +58,8 @@ from fastroai.calls.call import AgentCall
 from fastroai.errors import RunningLoopError
 from fastroai.records import Usage, usd_to_microcents
 from fastroai.runtime import Scope
-from fastroai.usage import ModelFallback, Quote, request_bound
-from fastroai.usage.bounding.bounds import prepare_bound
+from fastroai.usage import ModelFallback, Quote, RequestBound, request_bound
+from fastroai.usage.bounding.bounds import AskedRequest, prepare_bound
 from fastroai.usage.limits import Limits
 
 OPENAI = OpenAIProvider(api_key="none")
@@ -133,7 +133,8 @@ async def test_an_estimate_in_a_step_draws_on_no_budget() -> None:
 
 async def test_the_request_that_is_estimated_is_the_one_that_a_run_sends() -> None:
     sent: list[tuple[list[ModelMessage], AgentInfo]] = []
-    bounded: list[tuple[Sequence[ModelMessage], Any, Any]] = []
+    bounded: list[AskedRequest] = []
+    bound = AskedRequest.bound
 
     def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         sent.append((messages, info))
@@ -151,21 +152,21 @@ async def test_the_request_that_is_estimated_is_the_one_that_a_run_sends() -> No
     history = (await agent.run("earlier", deps="Ada")).all_messages()
     before = copy.deepcopy(history)
 
-    def spy(calculator: Any, model: Any, messages: Any, settings: Any, parameters: Any) -> Any:
-        bounded.append((messages, settings, parameters))
-        return request_bound(calculator, model, messages, settings, parameters)
+    def spy(asked: AskedRequest) -> RequestBound:
+        bounded.append(asked)
+        return bound(asked)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fastroai.agent.requests.candidate.request_bound", spy)
+        patch.setattr(AskedRequest, "bound", spy)
         await agent.estimate("now", deps="Ada", message_history=history, toolsets=[])
     await agent.run("now", deps="Ada", message_history=history)
     assert history == before
     messages, info = sent[-1]
-    estimated, settings, parameters = bounded[0]
-    assert [[getattr(part, "content", None) for part in message.parts] for message in estimated] == [
+    asked, parameters = bounded[0], bounded[0].parameters
+    assert [[getattr(part, "content", None) for part in message.parts] for message in asked.messages] == [
         [getattr(part, "content", None) for part in message.parts] for message in messages
     ]
-    assert settings == info.model_settings == {"max_tokens": 77}
+    assert asked.settings == info.model_settings == {"max_tokens": 77}
     assert [tool.name for tool in parameters.function_tools] == [tool.name for tool in info.function_tools]
     assert [part.content for part in parameters.instruction_parts] == ["Serve Ada."]
 

@@ -6,46 +6,45 @@ import pytest
 from pydantic_ai.models.test import TestModel
 
 from fastroai.errors import ConfigurationError, UnknownModelError
-from fastroai.usage import Budget, ModelFallback
+from fastroai.usage import Budget, ModelFallback, SpendLimit
+
+limits_of_money = pytest.mark.parametrize("limit", [Budget, SpendLimit])
 
 
+@limits_of_money
 @pytest.mark.parametrize("usd", [Decimal("0.5"), "0.5", 0.5, "0.50"])
-def test_a_budget_in_dollars_is_exact_however_it_is_written(usd: Decimal | str | float) -> None:
-    budget = Budget(usd=usd)
-    assert (budget.usd, budget.microcents) == (Decimal("0.5"), 500_000)
+def test_a_limit_in_dollars_is_exact_however_it_is_written(
+    limit: type[Budget | SpendLimit], usd: Decimal | str | float
+) -> None:
+    assert (limit(usd=usd).usd, limit(usd=usd).microcents) == (Decimal("0.5"), 500_000)
+    assert limit(microcents=500_000) == limit(usd=usd)
 
 
-def test_a_budget_in_microcents_is_millionths_of_a_dollar() -> None:
-    assert Budget(microcents=500_000) == Budget(usd="0.5")
-    assert Budget(microcents=1).usd == Decimal("0.000001")
+@limits_of_money
+def test_a_limit_has_more_digits_than_microcents(limit: type[Budget | SpendLimit]) -> None:
+    assert (limit(usd=3).microcents, limit(microcents=1).usd) == (3_000_000, Decimal("0.000001"))
+    exact = limit(usd=Decimal("0.1234567"))
+    assert (exact.usd, exact.microcents) == (Decimal("0.1234567"), 123_457)
 
 
-def test_a_budget_in_whole_dollars_is_accepted() -> None:
-    assert Budget(usd=3).microcents == 3_000_000
-
-
-def test_a_decimal_budget_keeps_more_digits_than_microcents() -> None:
-    budget = Budget(usd=Decimal("0.1234567"))
-    assert (budget.usd, budget.microcents) == (Decimal("0.1234567"), 123_457)
-
-
-def test_a_float_with_a_rounding_error_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"usd=0.30000000000000004: .* pass a string or a Decimal"):
-        Budget(usd=0.1 + 0.2)
-
-
+@limits_of_money
 @pytest.mark.parametrize(
     "usd", [0, 0.0, "0", -1, -0.5, "nan", float("inf"), True, "a lot", Decimal("0.0000001"), [1]]
 )
-def test_a_budget_that_allows_nothing_or_anything_is_refused(usd: object) -> None:
+def test_a_limit_that_allows_nothing_or_anything_is_refused(
+    limit: type[Budget | SpendLimit], usd: object
+) -> None:
     with pytest.raises(ConfigurationError, match=r"usd=.*a positive amount of US dollars"):
-        Budget(usd=usd)  # type: ignore[arg-type]
+        limit(usd=usd)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match=r"usd=0.30000000000000004: .* pass a string or a Decimal"):
+        limit(usd=0.1 + 0.2)
 
 
+@limits_of_money
 @pytest.mark.parametrize("microcents", [0, -1, 0.5, 500_000.0, True, "1"])
-def test_microcents_are_a_positive_whole_number(microcents: object) -> None:
+def test_microcents_are_a_positive_whole_number(limit: type[Budget | SpendLimit], microcents: object) -> None:
     with pytest.raises(ConfigurationError, match=r"microcents=.*at least 1"):
-        Budget(microcents=microcents)  # type: ignore[arg-type]
+        limit(microcents=microcents)  # type: ignore[arg-type]
 
 
 def test_a_budget_has_a_limit_and_one_form_of_money_at_most() -> None:
@@ -72,14 +71,14 @@ def test_a_limit_that_is_counted_is_a_positive_whole_number(option: str, count: 
 
 def test_a_budget_refuses_the_uncertain_unless_told_otherwise() -> None:
     assert (Budget(usd=1).on_unpriced, Budget(usd=1).on_unbounded) == ("refuse", "refuse")
-    budget = Budget(usd=1, on_unpriced="allow", on_unbounded="allow")
-    assert (budget.on_unpriced, budget.on_unbounded) == ("allow", "allow")
 
 
+@limits_of_money
 @pytest.mark.parametrize("option", ["on_unpriced", "on_unbounded"])
-def test_a_misspelt_choice_is_refused(option: str) -> None:
+def test_a_misspelt_choice_is_refused(limit: type[Budget | SpendLimit], option: str) -> None:
     with pytest.raises(ConfigurationError, match=f"{option}='alow': expected 'refuse' or 'allow'"):
-        Budget(usd=1, **{option: "alow"})  # type: ignore[arg-type]
+        limit(usd=1, **{option: "alow"})  # type: ignore[arg-type]
+    assert getattr(limit(usd=1, **{option: "allow"}), option) == "allow"  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("at", [0, -0.1, 1.1, True, "0.8", float("nan")])

@@ -326,7 +326,7 @@ class TestRegions:
 
 def test_another_scheme_is_another_endpoint() -> None:
     endpoints = Endpoints({GATEWAY: Endpoint(service_tier="default")})
-    assert endpoints.service_tier("https://litellm.internal/v1") is None
+    assert endpoints.at("https://litellm.internal/v1") is None
 
 
 # --- models of other makers ---

@@ -3,7 +3,7 @@ from decimal import Decimal
 import pytest
 
 from fastroai.usage.facts.provider import all_facts
-from fastroai.usage.facts.regions import most_regional_factor, regional_factor
+from fastroai.usage.facts.regions import regional_factor
 
 OPENAI_EU = "https://eu.api.openai.com/v1/"
 VERTEX_EU = "https://europe-west1-aiplatform.googleapis.com/"
@@ -45,7 +45,7 @@ BEDROCK = "https://bedrock-runtime.eu-central-1.amazonaws.com"
 def test_a_region_multiplies_prices_where_its_provider_says_so(
     provider: str, url: str | None, model: str, factor: str | None
 ) -> None:
-    assert regional_factor(provider, url, model) == (None if factor is None else Decimal(factor))
+    assert regional_factor(provider, url, model).known == (None if factor is None else Decimal(factor))
 
 
 @pytest.mark.parametrize(
@@ -69,9 +69,7 @@ def test_claude_costs_more_where_inference_stays_in_the_us(
     model: str, geography: str | None, factor: str | None, most: str | None
 ) -> None:
     found = regional_factor("anthropic", "https://api.anthropic.com", model, geography)
-    highest = most_regional_factor("anthropic", "https://api.anthropic.com", model, geography)
-    assert found == (None if factor is None else Decimal(factor))
-    assert highest == (None if most is None else Decimal(most))
+    assert found == tuple(None if one is None else Decimal(one) for one in (factor, most))
 
 
 def test_no_factor_is_above_the_most_that_it_can_be() -> None:
@@ -80,8 +78,7 @@ def test_no_factor_is_above_the_most_that_it_can_be() -> None:
 
 
 def test_a_premium_that_may_apply_is_bounded_where_its_size_is_documented() -> None:
-    assert most_regional_factor("openai", OPENAI_EU, "model-of-tomorrow") == Decimal("1.1")
-    assert most_regional_factor("azure", "https://mine.openai.azure.com/openai/v1/", "gpt-5.4") == Decimal(
-        "1.2"
-    )
-    assert most_regional_factor("google-cloud", VERTEX_EU, "llama-4") is None
+    assert regional_factor("openai", OPENAI_EU, "model-of-tomorrow").most == Decimal("1.1")
+    azure = "https://mine.openai.azure.com/openai/v1/"
+    assert regional_factor("azure", azure, "gpt-5.4").most == Decimal("1.2")
+    assert regional_factor("google-cloud", VERTEX_EU, "llama-4").most is None

@@ -49,8 +49,8 @@ MADE_FROM_OTHERS = {
 }  # fmt: skip
 UNDOCUMENTED = {"GATEWAY", "IMAGE_PROMPT", "OTHER"}
 """Margins for what no page documents; each is larger than all that was seen."""
-NOT_OF_A_PAGE = {"LOCAL_PROVIDERS", "MAKERS", "STRICT", "WITHOUT_FINISH_REASONS"}
-"""How PydanticAI names providers, which of them have nothing here, and how strictly files are read."""
+NOT_OF_A_PAGE = {"LOCAL_PROVIDERS", "MAKERS", "PROVIDERS", "STRICT"}
+"""How PydanticAI names providers, and how strictly files are read."""
 
 
 def test_every_fact_has_a_source() -> None:
