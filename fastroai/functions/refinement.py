@@ -13,7 +13,7 @@ from fastroai.functions.declaring.conditions import Until
 from fastroai.functions.errors import ConvergenceFailure, FailedAttempt
 from fastroai.functions.inference import Inference
 from fastroai.functions.prompt import CompiledPrompt
-from fastroai.functions.quotes import Quotes, values_in
+from fastroai.functions.quotes import values_in, without_quotes
 
 T = TypeVar("T")
 
@@ -50,15 +50,15 @@ class Refinement:
         for iteration in range(1, self.max_iterations + 1):
             answer = await inference.answer(prompt, f"iteration {iteration}, ")
             answers, draft = inference.asker.answers, inference.draft
-            quotes = Quotes([*opaque_inputs, *answers.opaque_parts(answer.output)])
-            said = quotes.left_out(self._feedback(answer.output))
+            hidden = [*opaque_inputs, *answers.opaque_parts(answer.output)]
+            said = without_quotes(self._feedback(answer.output), hidden)
             draft.iterations.append(
-                {"number": iteration, "output": answers.elided(answer.output), "feedback": said}
+                {"number": iteration, "output": answers.returns.elided(answer.output), "feedback": said}
             )
             if not said:
                 return answer.output
             history.append(FailedAttempt(answer.output, tuple(said)))
-            previous = answers.json_of(answer.output)
+            previous = answers.returns.json_of(answer.output)
             prompt = compile_next(violations=said, attached={_PREVIOUS: previous})
         raise ConvergenceFailure(inference.asker.function, tuple(history))
 

@@ -11,11 +11,10 @@ from fastroai.contracts.annotations import Annotation
 from fastroai.errors import ViolationDetail
 from fastroai.functions.declaring.core_schemas import Schema, definitions_of, parts_of
 from fastroai.functions.declaring.opacity import (
-    ELIDED,
     Opacity,
     details_without_opaque,
+    elided,
     opacity_of,
-    without_opaque,
 )
 from fastroai.functions.declaring.schemas import adapter_for, problems_of, said_by
 from fastroai.functions.errors import CompileError
@@ -69,7 +68,7 @@ class DeclaredType:
 
     def shown(self, made: JsonValue) -> JsonValue:
         """Return the JSON of a value with `<opaque>` for each opaque part."""
-        return without_opaque(made, self.opacity, "", lambda path, part: ELIDED)
+        return elided(made, self.opacity)
 
     def details_of(self, error: ValidationError) -> tuple[ViolationDetail, ...]:
         """Return the problems of a value, without the content of its opaque parts."""

@@ -216,6 +216,18 @@ def without_opaque(value: JsonValue, opacity: Opacity | None, path: str, replace
     return replace(path, value) if isinstance(value, str) else value
 
 
+def elided(value: JsonValue, opacity: Opacity | None) -> JsonValue:
+    """Return a value as JSON, with `<opaque>` in the places of its opaque parts."""
+    return without_opaque(value, opacity, "", lambda path, part: ELIDED)
+
+
+def opaque_parts(value: JsonValue, opacity: Opacity | None) -> list[JsonValue]:
+    """Return the opaque parts of a value as JSON."""
+    parts: list[JsonValue] = []
+    without_opaque(value, opacity, "", lambda path, part: parts.append(part))
+    return parts
+
+
 def _step(key: str) -> str:
     # Quoted, so that no two places have the same path, whatever keys a dict has.
     return f".{key}" if key.isidentifier() else f"[{one_line_json(key)}]"
