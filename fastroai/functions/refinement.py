@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol, TypeVar
 from pydantic import JsonValue
 
 from fastroai.errors import ConfigurationError
-from fastroai.functions.declaring.conditions import Until
+from fastroai.functions.declaring.conditions import Postcondition
 from fastroai.functions.errors import ConvergenceFailure, FailedAttempt
 from fastroai.functions.inference import Inference
 from fastroai.functions.prompt import CompiledPrompt
@@ -34,7 +34,7 @@ class Compile(Protocol):
 class Refinement:
     """The options of `@refine`."""
 
-    until: Until
+    until: Postcondition
     feedback: Callable[[Any], str] | None
     """Makes the feedback on an output. Without it, the feedback says why `until` does not hold."""
     max_iterations: int

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, ClassVar, Generic, Literal, Never, TypeAlias, overload
+from typing import Any, Generic, Literal, Never, TypeAlias, overload
 
 from typing_extensions import TypedDict, TypeVar, Unpack
 
 from fastroai.errors import ConfigurationError
 from fastroai.functions.configuring import configuration
-from fastroai.functions.declaring.conditions import Conditions, Postcondition
+from fastroai.functions.declaring.conditions import Postcondition
 from fastroai.functions.errors import ParallelValidationFailed
 from fastroai.functions.pending import Pending
 from fastroai.functions.several.members import close_all, run_members
@@ -276,7 +276,10 @@ def parallel(
         _check_coroutines(coroutines)
         required = _required(require, len(coroutines))
         check_count("concurrency", concurrency, least=1)
-        validation = _Validation(validate)
+        validation = Postcondition(validate, None, option="validate", subject="results")
+        if validation.problems:
+            expected = f"a condition on the tuple of results ({'; '.join(validation.problems)})"
+            raise ConfigurationError("validate", validate, expected)
     except ConfigurationError:
         close_all(coroutines)
         raise
@@ -336,19 +339,6 @@ def race(*coroutines: Call[Any]) -> Pending[Any]:
         return result
 
     return _Together("race", first, (some,))
-
-
-class _Validation(Postcondition):
-    """A condition that must hold for all results together."""
-
-    option: ClassVar[str] = "validate"
-    subject: ClassVar[str] = "results"
-
-    def __init__(self, conditions: Conditions) -> None:
-        super().__init__(conditions, None)
-        if self.problems:
-            expected = f"a condition on the tuple of results ({'; '.join(self.problems)})"
-            raise ConfigurationError("validate", conditions, expected)
 
 
 class _Together(Pending[T]):
