@@ -17,6 +17,7 @@ from fastroai.functions.declaring.core_schemas import (
     At,
     Schema,
     aliases_of,
+    all_parts,
     computed_fields,
     definitions_of,
     parts_of,
@@ -101,11 +102,12 @@ class _Reader:
 
     def read(self, schema: Schema, around: frozenset[str]) -> Opacity | None:
         """Return the opacity of a schema. `around` are the definitions that the schema is a part of."""
-        if schema.get("metadata", {}).get(_MARK):
+        if _is_marked(schema):
             return WHOLE
         ref = schema.get("schema_ref")
         if ref is not None and ref in around:
-            return WHOLE if self._is_marked_somewhere(self._definitions[ref], set()) else None
+            inside_again = all_parts(self._definitions[ref], self._definitions)
+            return WHOLE if any(map(_is_marked, inside_again)) else None
         if ref is not None:
             inside = self.read(self._definitions[ref], around | {ref})
         elif schema["type"] == "definitions":
@@ -155,16 +157,9 @@ class _Reader:
         returned = serialization.get("return_schema")
         return inside is not None or (returned is not None and self.read(returned, around) is not None)
 
-    def _is_marked_somewhere(self, schema: Schema, seen: set[str]) -> bool:
-        if schema.get("metadata", {}).get(_MARK):
-            return True
-        ref = schema.get("schema_ref")
-        if ref is not None:
-            if ref in seen:
-                return False
-            seen.add(ref)
-            return self._is_marked_somewhere(self._definitions[ref], seen)
-        return any(self._is_marked_somewhere(part, seen) for _, part in parts_of(schema))
+
+def _is_marked(schema: Schema) -> bool:
+    return bool(schema.get("metadata", {}).get(_MARK))
 
 
 def _merged(one: Opacity | None, other: Opacity | None) -> Opacity | None:
