@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from types import FunctionType
 from typing import Any, ClassVar, Final, Generic, Literal, Never, ParamSpec, TypeAlias, overload
 
@@ -17,7 +17,8 @@ from fastroai.contracts.annotations import Annotation
 from fastroai.errors import ConfigurationError, ContractViolation
 from fastroai.functions.calling import perform
 from fastroai.functions.configuring import configuration
-from fastroai.functions.declaring.conditions import Postcondition, Precondition
+from fastroai.functions.declaring.conditions import Conditions, OutputConditions, Postcondition, Precondition
+from fastroai.functions.declaring.schemas import hash_of
 from fastroai.functions.declaring.signature import Signature
 from fastroai.functions.errors import CompileError, PreconditionFailed
 from fastroai.functions.kept_calls import CallDraft, FunctionCall, kept_records
@@ -31,7 +32,7 @@ from fastroai.steps import BaseStep, PipelineConfig, ResolvedConfig, StepConfig,
 from fastroai.steps.base import UNKNOWN_COST
 from fastroai.steps.config import resolve
 from fastroai.steps.estimating import nothing_paid
-from fastroai.usage import Quote
+from fastroai.usage import BudgetLike, Quote
 from fastroai.usage.limits import NO_LIMITS
 
 P = ParamSpec("P")
@@ -71,25 +72,39 @@ class Function(BaseStep[Any, OutputT], MapsRows[OutputT], Generic[P, OutputT]):
 
     def __init__(
         self,
-        function: FunctionType,
+        function: Callable[..., object],
         *,
-        signature: Signature,
-        returns: Annotation,
-        given: Precondition,
-        ensure: Postcondition,
-        own: StepConfig,
+        given: Conditions,
+        ensure: OutputConditions,
+        budget: BudgetLike | None,
     ) -> None:
-        """Take the parts of a declaration. `returns` is the type of a call's result."""
-        functools.update_wrapper(self, function)
-        self.function: Final = function
+        """Check a declaration.
+
+        Raises:
+            CompileError: the declaration cannot work. Every problem is named.
+        """
+        plain = _plain_function(function)
+        functools.update_wrapper(self, plain)  # first, because it also takes the attributes of the function
+        self.function: Final = plain
         """The decorated function."""
-        self.name: Final[str] = signature.name
-        self.signature: Final = signature
+        self.signature: Final = Signature(self.function)
         """The declared parameters and result."""
-        self._returns, self._given, self._ensure, self._own = returns, given, ensure, own
-        self._config = resolve(own, pipeline=_NO_DEFAULTS)
-        parameters = inspect.signature(function).parameters.values()
+        self.name: Final[str] = self.signature.name
+        self._returns = self.signature.returns.annotation
+        self._given = Precondition(given, self.signature.parameters)
+        self._ensure = Postcondition(ensure, self.signature.returns)
+        problems = [*self._given.problems, *self._ensure.problems, *self._problems()]
+        if problems:
+            raise CompileError(f"function {self.name!r}", tuple(problems))
+        self._contract_hash = hash_of(self._returns)
+        self._own = StepConfig(budget=budget)
+        self._config = resolve(self._own, pipeline=_NO_DEFAULTS)
+        parameters = inspect.signature(self.function).parameters.values()
         self._named = tuple(one.name for one in parameters if one.kind not in _VARIADIC)
+
+    @abstractmethod
+    def _problems(self) -> Iterator[str]:
+        """Yield the problems of a declaration that only this kind of function has."""
 
     def __repr__(self) -> str:
         return f"<{self.kind} {self.signature}>"
@@ -275,7 +290,7 @@ class Function(BaseStep[Any, OutputT], MapsRows[OutputT], Generic[P, OutputT]):
         """Make the call itself. The preconditions hold."""
 
 
-def plain_function(decorated: object) -> FunctionType:
+def _plain_function(decorated: object) -> FunctionType:
     """Return the decorated function. Raises `CompileError` if it is not a function."""
     if isinstance(decorated, FunctionType):
         return decorated
