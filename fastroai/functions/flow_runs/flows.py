@@ -337,9 +337,7 @@ class Flow(FrontDoor[None, Inputs, T], MapsRows[T], Generic[P, T]):
         """
         return RunRows(
             door=self,
-            kind=self.kind,
             returns=self.declared_output(),
-            definition=self.definition,
             steps={},
             estimate=self.estimate,
             parameters={name: name in self.signature.required for name in self.signature.parameters},
