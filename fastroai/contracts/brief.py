@@ -77,3 +77,9 @@ def brief(value: object) -> str:
 def one_line(text: str) -> str:
     """Return a text in one line, with a single space for each run of whitespace."""
     return " ".join(text.split())
+
+
+def shortened(value: object, most: int) -> str:
+    """Return the text of a value in one line, with … in place of what is beyond `most` characters."""
+    text = one_line(str(value))
+    return text if len(text) <= most else f"{text[: most - 1]}…"

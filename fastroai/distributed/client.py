@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -37,7 +38,7 @@ from fastroai.keyword_options import takes_options
 from fastroai.records import Duration, in_seconds
 from fastroai.rows.child_runs import refuse_batches
 from fastroai.rows.keeper import OPTIONS, name_of
-from fastroai.rows.kept import AsJson, keeping
+from fastroai.rows.kept import keep_rows
 from fastroai.rows.machine import OnRowError
 from fastroai.rows.options import RowOptions, batching_of
 from fastroai.rows.source import RowInputs, RowKey, Rows, RowSource
@@ -380,7 +381,7 @@ class Client:
         return await self._start(
             keeper,
             {OPTIONS: options.on_record()},
-            first=keeping(self.store, Rows(rows, AsJson(target), inputs, key), self.codec),
+            first=partial(keep_rows, self.store, Rows(rows, target, inputs, key, as_json=True), self.codec),
             **starting,
         )
 

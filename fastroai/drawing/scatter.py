@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fastroai.drawing.pages import escaped
+from fastroai.drawing.svg import image
 from fastroai.drawing.svg_style import STYLE
 from fastroai.drawing.text import width_of
 
@@ -56,11 +57,6 @@ def scatter(title: str, points: Sequence[Point], x: Axis, y: Axis, *, style: str
     `style` is as in `svg`.
     """
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="fastroai-drawing" role="img" width="{_WIDTH}" '
-        f'height="{_HEIGHT}" viewBox="0 0 {_WIDTH} {_HEIGHT}">',
-        f"<title>{escaped(title)}</title>",
-        *([f"<style>{style}</style>"] if style else []),
-        f'<rect class="background" width="{_WIDTH}" height="{_HEIGHT}"/>',
         f'<path class="line" d="M{_LEFT} {_TOP}V{_BOTTOM}H{_RIGHT}"/>',
         *(_label(value, _BOTTOM + 18, x.shown(tick), "note") for tick in x.ticks for value in [_x(x, tick)]),
         *(_label(_LEFT - 30, _y(y, tick) + 4, y.shown(tick), "note") for tick in y.ticks),
@@ -82,7 +78,7 @@ def scatter(title: str, points: Sequence[Point], x: Axis, y: Axis, *, style: str
             f'<path class="line" d="{bar}"/><circle class="head" cx="{left:.1f}" cy="{top:.1f}" r="6"/></g>',
             _label(middle, place, one.label),
         ]
-    return "\n".join([*parts, "</svg>\n"])
+    return image(escaped(title), _WIDTH, _HEIGHT, parts, style)
 
 
 def _x(axis: Axis, value: float) -> float:

@@ -32,15 +32,20 @@ def svg(drawing: Drawing, *, style: str = STYLE) -> str:
     if its content security policy allows no inline styles.
     """
     layout = lay_out(drawing)
-    width, height = _number(layout.width), _number(layout.height)
+    return image(_text(drawing.title), layout.width, layout.height, _contents(layout), style)
+
+
+def image(title: str, width: float, height: float, contents: Iterable[str], style: str) -> str:
+    """Return an SVG image with a title, both as XML, on the background of drawings."""
+    wide, high = _number(width), _number(height)
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" class="fastroai-drawing" role="img" width="{width}" '
-            f'height="{height}" viewBox="0 0 {width} {height}">',
-            f"<title>{_text(drawing.title)}</title>",
+            f'<svg xmlns="http://www.w3.org/2000/svg" class="fastroai-drawing" role="img" width="{wide}" '
+            f'height="{high}" viewBox="0 0 {wide} {high}">',
+            f"<title>{title}</title>",
             *([f"<style>{style}</style>"] if style else []),
-            f'<rect class="background" width="{width}" height="{height}"/>',
-            *_contents(layout),
+            f'<rect class="background" width="{wide}" height="{high}"/>',
+            *contents,
             "</svg>\n",
         ]
     )

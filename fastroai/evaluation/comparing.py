@@ -157,25 +157,19 @@ class Runs:
                 evaluators=tuple(one.evaluators),
             )
         missing = [one.name for one in cases if one.name not in results]
-        evaluated = await self.evaluated(name, results, cases)
-        return VariantResult(
-            name=name,
-            cases=evaluated.results,
-            missing=missing,
-            reason=(table.reason or table.status) if missing else "",
-            evaluation_usage=evaluated.usage,
-        )
+        reason = (table.reason or table.status) if missing else ""
+        return replace(await self.evaluated(name, results, cases), missing=missing, reason=reason)
 
     async def evaluated(
         self, name: str, results: dict[str, CaseResult], cases: Sequence[NamedCase]
-    ) -> Evaluated:
+    ) -> VariantResult:
         """Evaluate the outputs of a variant."""
         evaluated = Evaluated(results)
         rows = evaluated.rows(cases)
         tables = await at_once(self._of_evaluator(name, one, of) for one, of in rows.items())
         for evaluator, table in zip(rows, tables, strict=True):
             await evaluated.include(evaluator, table, rows[evaluator])
-        return evaluated
+        return VariantResult(name=name, cases=evaluated.results, evaluation_usage=evaluated.usage)
 
     async def _of_evaluator(self, variant: str, evaluator: str, rows: Sequence[ToEvaluate]) -> RowTable[Any]:
         options = replace(

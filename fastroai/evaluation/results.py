@@ -47,29 +47,26 @@ class CaseResult:
     @property
     def assertions(self) -> dict[str, bool]:
         """The values that are true or false, by name."""
-        found = ((name, one.value) for name, one in self.evaluations.items())
-        return {name: value for name, value in found if isinstance(value, bool)}
+        return {name: one.value for name, one in self.evaluations.items() if isinstance(one.value, bool)}
 
     @property
     def scores(self) -> dict[str, float]:
         """The values that are numbers, by name."""
-        found = ((name, one.value) for name, one in self.evaluations.items())
-        return {name: value for name, value in found if _is_score(value)}  # type: ignore[misc]
+        return {
+            name: one.value
+            for name, one in self.evaluations.items()
+            if isinstance(one.value, int | float) and not isinstance(one.value, bool)
+        }
 
     @property
     def labels(self) -> dict[str, str]:
         """The values that are texts, by name."""
-        found = ((name, one.value) for name, one in self.evaluations.items())
-        return {name: value for name, value in found if isinstance(value, str)}
+        return {name: one.value for name, one in self.evaluations.items() if isinstance(one.value, str)}
 
     @property
     def metrics(self) -> dict[str, float]:
         """The spending of the task, and the attempts at it, by the names that they have here."""
         return metrics_of(self.usage, self.attempts)
-
-
-def _is_score(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def metrics_of(usage: Usage, attempts: int) -> dict[str, float]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
+from functools import partial
 from typing import Final
 
+from fastroai.contracts.brief import shortened
 from fastroai.drawing.pages import escaped, page, table
 from fastroai.drawing.scatter import Axis, Point, scatter
 from fastroai.drawing.svg_style import STYLE
@@ -16,7 +18,7 @@ from fastroai.usage import format_cost
 
 _MOST: Final = 10
 """Most cases and problems that are shown; the comparison has all."""
-_WIDEST: Final = 48
+_short: Final = partial(shortened, most=48)
 
 
 def text(comparison: Compared) -> str:
@@ -153,11 +155,6 @@ def _shown(found: Interval | None, is_share: bool, sign: str = "") -> str:
 
 def _counted(count: int, one: str, several: str) -> str:
     return f"1 case {one}:" if count == 1 else f"{count} cases {several}:"
-
-
-def _short(value: object) -> str:
-    shown = " ".join(str(value).split())
-    return shown if len(shown) <= _WIDEST else f"{shown[: _WIDEST - 1]}…"
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -8,10 +8,10 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from fastroai.errors import ConfigurationError
-from fastroai.evaluation.cases import Case, Evaluator, NamedCase, named_cases
+from fastroai.evaluation.cases import Case, Evaluator, named_cases
 from fastroai.evaluation.comparing import Runs, at_once
 from fastroai.evaluation.comparison import Comparison
-from fastroai.evaluation.results import CaseResult, VariantResult
+from fastroai.evaluation.results import CaseResult
 from fastroai.pipelines import BasePipeline
 from fastroai.records import Usage
 from fastroai.rows.options import RowOptions
@@ -89,15 +89,8 @@ async def compare_splits(
         cases = {
             name: named_cases([_case(one) for one in found[name].values()], evaluators) for name in order
         }
-        results = await at_once(_evaluated(runs, name, found[name], cases[name]) for name in order)
+        results = await at_once(runs.evaluated(name, found[name], cases[name]) for name in order)
     return Comparison(runs.run_id, results)
-
-
-async def _evaluated(
-    runs: Runs, variant: str, results: dict[str, CaseResult], cases: Sequence[NamedCase]
-) -> VariantResult:
-    evaluated = await runs.evaluated(variant, results, cases)
-    return VariantResult(name=variant, cases=evaluated.results, evaluation_usage=evaluated.usage)
 
 
 def _case(result: CaseResult) -> Case:

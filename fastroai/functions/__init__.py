@@ -92,22 +92,7 @@ if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getatt
             ".kept_calls": ("KeptCall",),
             ".function": ("Function",),
             # Public in these packages. Here, too, so that a program of Stratum has one import to change.
-            "fastroai.errors": (
-                "CompileError",
-                "ConsensusFailure",
-                "ConvergenceFailure",
-                "FailedAttempt",
-                "FastroAIWarning",
-                "FlowDiverged",
-                "FlowStopped",
-                "HumanTimeoutError",
-                "ParallelFailed",
-                "ParallelValidationFailed",
-                "ParseFailure",
-                "PostconditionFailed",
-                "PreconditionFailed",
-                "StabilityAssertionError",
-            ),
+            "fastroai.errors": ("FastroAIWarning", "FlowStopped"),
             "fastroai.usage": ("Budget",),
         },
         of_others={

@@ -21,7 +21,7 @@ from fastroai.functions.declaring.conditions import Postcondition
 from fastroai.functions.errors import FailedAttempt, ParseFailure, PostconditionFailed
 from fastroai.functions.kept_calls import CallDraft
 from fastroai.functions.prompt import CompiledPrompt, retry_prompt
-from fastroai.functions.quotes import Quotes, values_in
+from fastroai.functions.quotes import values_in, without_quotes
 from fastroai.functions.typed_answers import Answer, AnswerType, said_in
 from fastroai.records import RequestRecord
 from fastroai.runtime import current_scope
@@ -88,9 +88,8 @@ class Asker(Generic[T]):
             if answer is not None and not wrong:
                 return answer
             parts = () if answer is None else self.answers.opaque_parts(answer.output)
-            [text, *wrong] = Quotes([*opaque_inputs, *parts]).left_out(
-                [self.answers.shown(attempt.text), *wrong]
-            )
+            said = [self.answers.shown(attempt.text), *wrong]
+            [text, *wrong] = without_quotes(said, [*opaque_inputs, *parts])
             failed.append(FailedAttempt(text if answer is None else answer.output, tuple(wrong)))
             failure = self._failure(answer, failed)
             is_last = number > self.retries

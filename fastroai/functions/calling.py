@@ -132,11 +132,6 @@ def _scope_of(call: FunctionCall[Any], around: StepContext[Any] | None, outer: S
     )
 
 
-def _is_pausing(scope: Scope) -> bool:
-    log = log_of(scope)
-    return log is not None and log.is_pausing
-
-
 def _given_back(call: FunctionCall[T], ended: CallEnded, changed: tuple[str, ...], run: DurableRun) -> T:
     """Return the output on record. The process keeps no record of this, because no call is made.
 
@@ -229,7 +224,7 @@ class _Performance(BaseStep[Any, T]):
         scope = self.scope
         async with scope:
             # Here, because a call can wait until it may enter its scope.
-            if self.flow is not None and _is_pausing(scope):
+            if self.flow is not None and (log := log_of(scope)) is not None and log.is_pausing:
                 raise Halted
             open_drafts[scope] = self.draft
             try:

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import inspect
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from functools import partial
 from typing import Any, ClassVar, Generic, Literal, ParamSpec, Protocol, cast, overload
 
 from typing_extensions import TypeVar, override
 
 from fastroai.errors import ContractViolation
-from fastroai.functions.declaring.conditions import Conditions, OutputConditions, Postcondition, Precondition
-from fastroai.functions.declaring.schemas import hash_of
-from fastroai.functions.declaring.signature import Signature
-from fastroai.functions.errors import CompileError, PostconditionFailed
-from fastroai.functions.function import Function, plain_function
+from fastroai.functions.declaring.conditions import Conditions, OutputConditions
+from fastroai.functions.errors import PostconditionFailed
+from fastroai.functions.function import Function
 from fastroai.functions.kept_calls import CallDraft
-from fastroai.steps import StepConfig, StepContext
+from fastroai.steps import StepContext
 from fastroai.steps.context import in_thread
 from fastroai.usage import BudgetLike
 
@@ -47,24 +45,7 @@ class ComputeFunction(Function[P, OutputT], Generic[P, OutputT]):
         Raises:
             CompileError: the declaration cannot work. Every problem is named.
         """
-        function = plain_function(function)
-        signature = Signature(function)
-        returns = signature.returns.annotation
-        before, after = Precondition(given, signature.parameters), Postcondition(ensure, signature.returns)
-        problems = [*before.problems, *after.problems]
-        if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
-            problems.append("it yields, and must return its output")
-        if problems:
-            raise CompileError(f"function {signature.name!r}", tuple(problems))
-        super().__init__(
-            function,
-            signature=signature,
-            returns=returns,
-            given=before,
-            ensure=after,
-            own=StepConfig(budget=budget),
-        )
-        self._contract_hash = hash_of(returns)
+        super().__init__(function, given=given, ensure=ensure, budget=budget)
         self._is_async = inspect.iscoroutinefunction(function)
         names: dict[Any, list[str]] = defaultdict(list)
         for one in inspect.signature(function).parameters.values():
@@ -73,6 +54,11 @@ class ComputeFunction(Function[P, OutputT], Generic[P, OutputT]):
         self._by_place = names[kinds.POSITIONAL_ONLY] + names[kinds.POSITIONAL_OR_KEYWORD]
         self._more_by_place = names[kinds.VAR_POSITIONAL]
         self._by_name, self._more_by_name = names[kinds.KEYWORD_ONLY], names[kinds.VAR_KEYWORD]
+
+    @override
+    def _problems(self) -> Iterator[str]:
+        if inspect.isasyncgenfunction(self.function) or inspect.isgeneratorfunction(self.function):
+            yield "it yields, and must return its output"
 
     @override
     def _without_await(

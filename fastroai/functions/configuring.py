@@ -133,11 +133,7 @@ def configuration() -> Configuration:
     return _in_context.get() or _process
 
 
-def _is_strict() -> bool:
-    return configuration().strict_version
-
-
-be_strict_when(_is_strict)
+be_strict_when(lambda: configuration().strict_version)
 
 
 def configure(**settings: Unpack[Settings]) -> None:

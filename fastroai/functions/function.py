@@ -5,21 +5,24 @@ from __future__ import annotations
 import functools
 import inspect
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from types import FunctionType
 from typing import Any, ClassVar, Final, Generic, Literal, Never, ParamSpec, TypeAlias, overload
 
+from pydantic import JsonValue
 from typing_extensions import TypeVar, Unpack
 
+from fastroai.agent.other_models.batched import current_batching
 from fastroai.contracts.annotations import Annotation
 from fastroai.errors import ConfigurationError, ContractViolation
 from fastroai.functions.calling import perform
-from fastroai.functions.declaring.conditions import Postcondition, Precondition
+from fastroai.functions.configuring import configuration
+from fastroai.functions.declaring.conditions import Conditions, OutputConditions, Postcondition, Precondition
+from fastroai.functions.declaring.schemas import hash_of
 from fastroai.functions.declaring.signature import Signature
 from fastroai.functions.errors import CompileError, PreconditionFailed
 from fastroai.functions.kept_calls import CallDraft, FunctionCall, kept_records
 from fastroai.functions.pending import Pending
-from fastroai.functions.row_target import FunctionRows
 from fastroai.records import CallRecord
 from fastroai.rows.door import EstimateOptions, MapsRows
 from fastroai.rows.source import RowSource, inputs_of_row
@@ -29,7 +32,7 @@ from fastroai.steps import BaseStep, PipelineConfig, ResolvedConfig, StepConfig,
 from fastroai.steps.base import UNKNOWN_COST
 from fastroai.steps.config import resolve
 from fastroai.steps.estimating import nothing_paid
-from fastroai.usage import Quote
+from fastroai.usage import BudgetLike, Quote
 from fastroai.usage.limits import NO_LIMITS
 
 P = ParamSpec("P")
@@ -69,26 +72,39 @@ class Function(BaseStep[Any, OutputT], MapsRows[OutputT], Generic[P, OutputT]):
 
     def __init__(
         self,
-        function: FunctionType,
+        function: Callable[..., object],
         *,
-        signature: Signature,
-        returns: Annotation,
-        given: Precondition,
-        ensure: Postcondition,
-        own: StepConfig,
+        given: Conditions,
+        ensure: OutputConditions,
+        budget: BudgetLike | None,
     ) -> None:
-        """Take the parts of a declaration. `returns` is the type of a call's result."""
-        functools.update_wrapper(self, function)
-        self.function: Final = function
+        """Check a declaration.
+
+        Raises:
+            CompileError: the declaration cannot work. Every problem is named.
+        """
+        plain = _plain_function(function)
+        functools.update_wrapper(self, plain)  # first, because it also takes the attributes of the function
+        self.function: Final = plain
         """The decorated function."""
-        self.name: Final[str] = signature.name
-        self.signature: Final = signature
+        self.signature: Final = Signature(self.function)
         """The declared parameters and result."""
-        self._returns, self._given, self._ensure, self._own = returns, given, ensure, own
-        self._config = resolve(own, pipeline=_NO_DEFAULTS)
-        named = [one for one in inspect.signature(function).parameters.values() if one.kind not in _VARIADIC]
-        self._named = tuple(one.name for one in named)
-        self._required = tuple(one.name for one in named if one.default is one.empty)
+        self.name: Final[str] = self.signature.name
+        self._returns = self.signature.returns.annotation
+        self._given = Precondition(given, self.signature.parameters)
+        self._ensure = Postcondition(ensure, self.signature.returns)
+        problems = [*self._given.problems, *self._ensure.problems, *self._problems()]
+        if problems:
+            raise CompileError(f"function {self.name!r}", tuple(problems))
+        self._contract_hash = hash_of(self._returns)
+        self._own = StepConfig(budget=budget)
+        self._config = resolve(self._own, pipeline=_NO_DEFAULTS)
+        parameters = inspect.signature(self.function).parameters.values()
+        self._named = tuple(one.name for one in parameters if one.kind not in _VARIADIC)
+
+    @abstractmethod
+    def _problems(self) -> Iterator[str]:
+        """Yield the problems of a declaration that only this kind of function has."""
 
     def __repr__(self) -> str:
         return f"<{self.kind} {self.signature}>"
@@ -144,7 +160,7 @@ class Function(BaseStep[Any, OutputT], MapsRows[OutputT], Generic[P, OutputT]):
 
     def _found(self, context: StepContext[Any], arguments: Mapping[str, object]) -> dict[str, Any]:
         found = {**context.read(name for name in self._named if name not in arguments), **arguments}
-        for name in self._required:
+        for name in self.signature.required:
             if name not in found:
                 context.get_input(name)  # raises, and says which inputs there are
         return self.signature.bind((), found)
@@ -174,9 +190,7 @@ class Function(BaseStep[Any, OutputT], MapsRows[OutputT], Generic[P, OutputT]):
             known = ("rows", "sample", *EstimateOptions.__annotations__)
             if unknown := next((name for name in kwargs if name not in known), None):
                 takes = ", ".join(f"{name}=" for name in known)
-                raise TypeError(
-                    f"{self.rows_target().name}.estimate() of rows takes no {unknown}=; it takes {takes}"
-                )
+                raise TypeError(f"{self.name}.estimate() of rows takes no {unknown}=; it takes {takes}")
             return await self.estimate_rows(**kwargs)
         arguments = self.signature.bind(args, kwargs)
         async with nothing_paid(self._config.limits):
@@ -217,22 +231,11 @@ class Function(BaseStep[Any, OutputT], MapsRows[OutputT], Generic[P, OutputT]):
 
     def _arguments_of_item(self, context: StepContext[Any]) -> Mapping[str, object]:
         item = context.get_input("item")
-        target = self.rows_target()
-        return inputs_of_row(item, target.parameters, None, self.name)
+        return inputs_of_row(item, self.rows_target().parameters, None, self.name)
 
     def rows_target(self) -> RowTarget[OutputT]:
         """Return this function as what rows are given to: each row has the arguments of a call."""
-        return FunctionRows(
-            name=self.name,
-            kind=self.kind,
-            signature=self.signature,
-            returns=self._returns,
-            parameters={name: name in self._required for name in self.signature.parameters},
-            perform=self._performed_for_row,
-            declares=self.declares,
-            estimate=self._quoted_with,
-            check_batches=self.check_batches,
-        )
+        return _FunctionRows(self)
 
     def _performed_for_row(self, arguments: Mapping[str, Any], how: RowCall) -> Coroutine[Any, Any, OutputT]:
         config, retries = self._config, how.retries
@@ -287,7 +290,7 @@ class Function(BaseStep[Any, OutputT], MapsRows[OutputT], Generic[P, OutputT]):
         """Make the call itself. The preconditions hold."""
 
 
-def plain_function(decorated: object) -> FunctionType:
+def _plain_function(decorated: object) -> FunctionType:
     """Return the decorated function. Raises `CompileError` if it is not a function."""
     if isinstance(decorated, FunctionType):
         return decorated
@@ -345,3 +348,40 @@ class FunctionCallStep(BaseStep[Any, OutputT]):
             parameter: found[name] if name in found else context.get_input(name)
             for parameter, name in self._inputs.items()
         }
+
+
+class _FunctionRows(Generic[OutputT]):
+    """A typed function as what rows are given to."""
+
+    makes_runs: bool = False
+    takes_deps: bool = False
+
+    def __init__(self, function: Function[..., OutputT]) -> None:
+        signature, self._function = function.signature, function
+        self.name, self.kind, self.returns = function.name, function.kind, function.inferred_output()
+        self.parameters: Mapping[str, bool] = {
+            name: name in signature.required for name in signature.parameters
+        }
+        self.declares, self.check_batches = function.declares, function.check_batches
+
+    @property
+    def config(self) -> PipelineConfig:
+        """The store of `configure`."""
+        return PipelineConfig(store=configuration().store)
+
+    def bind(self, values: Mapping[str, object]) -> Mapping[str, Any]:
+        """Return arguments by parameter. Raises as `Signature.bind`."""
+        return self._function.signature.bind((), values)
+
+    def as_json(self, inputs: Mapping[str, Any]) -> dict[str, JsonValue]:
+        """Return arguments as JSON."""
+        return self._function.signature.json_of(inputs)
+
+    async def call(self, inputs: Mapping[str, Any], how: RowCall) -> OutputT:
+        """Call the function."""
+        current_batching.set(how.batching)  # in the context of this row
+        return await self._function._performed_for_row(inputs, how)
+
+    async def quote(self, inputs: Mapping[str, Any], deps: object) -> Quote:
+        """Estimate a call."""
+        return await self._function._quoted_with(inputs)

@@ -111,7 +111,7 @@ class Inference(Generic[T]):
             self.draft.members += [told[number] for number in sorted(told)]
 
     def _told(self, number: int, answer: Answer[T]) -> dict[str, Any]:
-        return {"number": number, "output": self.asker.answers.elided(answer.output)}
+        return {"number": number, "output": self.asker.answers.returns.elided(answer.output)}
 
 
 def _failed(number: int, error: BaseException) -> dict[str, Any]:

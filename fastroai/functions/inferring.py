@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any, ClassVar, Generic, Literal, ParamSpec, Protocol, get_args, overload
@@ -21,15 +21,13 @@ from fastroai.errors import ConfigurationError, FastroAIWarning, ScopeClosedErro
 from fastroai.functions.attempts import Asker
 from fastroai.functions.cache import AnswerCache, global_cache, process_memory, session_cache
 from fastroai.functions.configuring import configuration
-from fastroai.functions.declaring.conditions import Postcondition, Precondition
 from fastroai.functions.declaring.declaration import (
     Declaration,
     InferOptions,
 )
-from fastroai.functions.declaring.schemas import hash_of
-from fastroai.functions.declaring.signature import Signature, body_problems
+from fastroai.functions.declaring.signature import body_problems
 from fastroai.functions.errors import CompileError
-from fastroai.functions.function import FindArguments, Function, plain_function, without_options
+from fastroai.functions.function import FindArguments, Function, without_options
 from fastroai.functions.inference import Inference
 from fastroai.functions.kept_calls import CallDraft
 from fastroai.functions.prompt import CompiledPrompt, compile_prompt, text_problems, texts_of
@@ -37,7 +35,7 @@ from fastroai.functions.refinement import Refinement
 from fastroai.functions.several.probabilistic import Probabilistic, with_usage
 from fastroai.functions.typed_answers import AnswerType
 from fastroai.keyword_options import takes_options
-from fastroai.steps import StepConfig, StepContext
+from fastroai.steps import StepContext
 from fastroai.steps.context import scope_of
 from fastroai.steps.estimating import OutputNotKnown
 from fastroai.store.record.declarations import digest
@@ -64,38 +62,26 @@ class InferFunction(Function[P, OutputT], Generic[P, OutputT]):
         Raises:
             CompileError: the declaration cannot work. Every problem is named.
         """
-        function = plain_function(function)
-        signature = Signature(function)
-        returns = signature.returns.annotation
-        given = Precondition(declaration.given, signature.parameters)
-        ensure = Postcondition(declaration.ensure, signature.returns)
-        problems = [
-            *body_problems(function),
-            *text_problems(signature, intent=declaration.intent, context=declaration.context),
-            *given.problems,
-            *ensure.problems,
-            *declaration.problems(returns),
-            *_sample_problems(returns),
-        ]
-        if problems:
-            raise CompileError(f"function {signature.name!r}", tuple(problems))
-        super().__init__(
-            function,
-            signature=signature,
-            returns=returns if declaration.stable else Probabilistic[returns],  # type: ignore[valid-type]
-            given=given,
-            ensure=ensure,
-            own=StepConfig(budget=declaration.budget),
-        )
         self._declaration = declaration
-        self._answers = AnswerType[Any](signature.returns)
-        self._contract_hash = hash_of(returns)
+        super().__init__(
+            function, given=declaration.given, ensure=declaration.ensure, budget=declaration.budget
+        )
+        if not declaration.stable:
+            self._returns = Probabilistic[self._returns]  # type: ignore[name-defined]
+        self._answers = AnswerType[Any](self.signature.returns)
         self._quorum = declaration.voting()
         self._askers: dict[int | str | None, Asker[Any]] = {}
         brought = declaration.agent
         self._brought = FastroAgent(agent=brought) if isinstance(brought, AbstractAgent) else brought
         self._declared: dict[int | str | None, Mapping[str, str]] = {}
         self._warned = False
+
+    def _problems(self) -> Iterator[str]:
+        declared = self._declaration
+        yield from body_problems(self.function)
+        yield from text_problems(self.signature, intent=declared.intent, context=declared.context)
+        yield from declared.problems(self._returns)
+        yield from _sample_problems(self._returns)
 
     def compile(self, *args: P.args, **kwargs: P.kwargs) -> CompiledPrompt:
         """Return the prompt of a call with these arguments, with a hash of its text, without making the call.

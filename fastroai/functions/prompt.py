@@ -11,7 +11,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from fastroai.contracts.brief import one_line
-from fastroai.functions.declaring.opacity import WHOLE, Opacity, Replace, one_line_json, without_opaque
+from fastroai.functions.declaring.opacity import WHOLE, Opacity, one_line_json, without_opaque
 from fastroai.functions.declaring.schemas import digest_of_texts
 from fastroai.functions.declaring.signature import Signature
 
@@ -68,7 +68,11 @@ def compile_prompt(
     data: dict[str, JsonValue] = {}
     inputs = signature.json_of(bound)
     if signature.has_opaque or attached:
-        move = _moving_to(data)
+
+        def move(path: str, value: JsonValue) -> JsonValue:
+            data[path] = value
+            return {"attached": path}
+
         inputs = {
             name: without_opaque(value, signature.parameters[name].opacity, name, move)
             for name, value in inputs.items()
@@ -124,11 +128,3 @@ def _opacity_at(placeholder: str, opacity: Opacity | None) -> Opacity | None:
             break
         opacity = opacity.at(key)
     return opacity
-
-
-def _moving_to(data: dict[str, JsonValue]) -> Replace:
-    def move(path: str, value: JsonValue) -> JsonValue:
-        data[path] = value
-        return {"attached": path}
-
-    return move

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from pydantic import JsonValue
 from pydantic_core import PydanticSerializationError, from_json, to_jsonable_python
 
 from fastroai.contracts.brief import brief
-from fastroai.functions.declaring.opacity import ELIDED, Opacity, one_line_json, without_opaque
+from fastroai.functions.declaring.opacity import ELIDED, Opacity, elided, one_line_json, opaque_parts
 
 _SHORTEST: Final = 12
 """Letters and digits of a quote that cannot be a coincidence. A whole value can be shorter."""
 _SHORTEST_VALUE: Final = 4
 
 
-class Quotes:
-    """Opaque values that are left out of instructions to a model."""
-
-    def __init__(self, values: Sequence[JsonValue]) -> None:
-        """Take the values."""
-        self._values = values
-
-    def left_out(self, texts: Iterable[str]) -> list[str]:
-        """Return the texts with `<opaque>` in place of each quote of an opaque value."""
-        values = [text for value in self._values for text in _texts_in(value)]
-        return [_without(text, values) for text in texts]
+def without_quotes(texts: Iterable[str], values: Iterable[JsonValue]) -> list[str]:
+    """Return the texts with `<opaque>` in place of each quote of one of these opaque values."""
+    quoted = [text for value in values for text in _texts_in(value)]
+    return [_without(text, quoted) for text in texts]
 
 
 def values_in(data: str | None) -> list[JsonValue]:
@@ -44,7 +37,7 @@ def brief_without_opaque(value: object, opacity: Opacity | None) -> str:
     if opacity.is_whole:
         return ELIDED
     try:
-        return brief(without_opaque(_json_of(value), opacity, "", lambda path, part: ELIDED))
+        return brief(elided(_json_of(value), opacity))
     except (PydanticSerializationError, ValueError, RecursionError):
         return ELIDED
 
@@ -54,19 +47,13 @@ def message_without_opaque(
 ) -> str:
     """Return a text that code of the user made of `values`, without quotes of their opaque parts."""
     hidden: list[JsonValue] = []
-
-    def collect(path: str, part: JsonValue) -> JsonValue:
-        hidden.append(part)
-        return None
-
     for name, value in values.items():
         if (opacity := opacities.get(name)) is not None:
             try:
-                without_opaque(_json_of(value), opacity, "", collect)
+                hidden += opaque_parts(_json_of(value), opacity)
             except (PydanticSerializationError, ValueError, RecursionError):
                 return ELIDED
-    [text] = Quotes(hidden).left_out([text])
-    return text
+    return without_quotes([text], hidden)[0]
 
 
 def _json_of(value: object) -> JsonValue:

@@ -9,11 +9,11 @@ from typing import Any, Final, Protocol, TypeVar
 from pydantic import JsonValue
 
 from fastroai.errors import ConfigurationError
-from fastroai.functions.declaring.conditions import Until
+from fastroai.functions.declaring.conditions import Postcondition
 from fastroai.functions.errors import ConvergenceFailure, FailedAttempt
 from fastroai.functions.inference import Inference
 from fastroai.functions.prompt import CompiledPrompt
-from fastroai.functions.quotes import Quotes, values_in
+from fastroai.functions.quotes import values_in, without_quotes
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ class Compile(Protocol):
 class Refinement:
     """The options of `@refine`."""
 
-    until: Until
+    until: Postcondition
     feedback: Callable[[Any], str] | None
     """Makes the feedback on an output. Without it, the feedback says why `until` does not hold."""
     max_iterations: int
@@ -50,15 +50,15 @@ class Refinement:
         for iteration in range(1, self.max_iterations + 1):
             answer = await inference.answer(prompt, f"iteration {iteration}, ")
             answers, draft = inference.asker.answers, inference.draft
-            quotes = Quotes([*opaque_inputs, *answers.opaque_parts(answer.output)])
-            said = quotes.left_out(self._feedback(answer.output))
+            hidden = [*opaque_inputs, *answers.opaque_parts(answer.output)]
+            said = without_quotes(self._feedback(answer.output), hidden)
             draft.iterations.append(
-                {"number": iteration, "output": answers.elided(answer.output), "feedback": said}
+                {"number": iteration, "output": answers.returns.elided(answer.output), "feedback": said}
             )
             if not said:
                 return answer.output
             history.append(FailedAttempt(answer.output, tuple(said)))
-            previous = answers.json_of(answer.output)
+            previous = answers.returns.json_of(answer.output)
             prompt = compile_next(violations=said, attached={_PREVIOUS: previous})
         raise ConvergenceFailure(inference.asker.function, tuple(history))
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 from fastroai.contracts.contract import Condition
-from fastroai.functions.declaring.conditions import Feedback, OutputConditions, Until
-from fastroai.functions.declaring.static_checks import call_problems
+from fastroai.functions.declaring.conditions import OutputConditions, Postcondition
+from fastroai.functions.declaring.static_checks import call_problems, count_problems
 from fastroai.functions.errors import CompileError
 from fastroai.functions.function import without_options
 from fastroai.functions.inferring import InferFunction
@@ -70,19 +70,18 @@ def refine(
         if not isinstance(decorated, InferFunction):
             name = getattr(decorated, "__name__", repr(decorated))
             raise CompileError(f"function {name!r}", ("refine needs a function with @infer below it",))
-        condition, said = Until(until, function.signature.returns), feedback if callable(feedback) else None
-        problems: list[str] = []
-        for one in (condition, Feedback(said, function.signature.returns)):
-            problems += one.problems
+        returns = function.signature.returns
+        condition = Postcondition(until, returns, option="until")
+        said = Postcondition(feedback if callable(feedback) else None, returns, option="feedback")
+        problems = [*condition.problems, *said.problems]
+        for option, one in (("until", condition), ("feedback", said)):
             for called in one.functions:
-                problems += call_problems(one.option, called, InferFunction)
+                problems += call_problems(option, called, InferFunction)
         if until is None or until == []:
             problems.append("until=: expected a function of the output, which says whether it is good enough")
         if feedback is not None and not callable(feedback):
             problems.append(f"feedback={feedback!r}: expected a function of the output that returns a text")
-        is_count = isinstance(max_iterations, int) and not isinstance(max_iterations, bool)
-        if not is_count or max_iterations < 1:
-            problems.append(f"max_iterations={max_iterations!r}: expected a whole number of at least 1")
+        problems += count_problems("max_iterations", max_iterations, required=True)
         if problems:
             raise CompileError(f"function {function.name!r}", tuple(problems))
         refinement = Refinement(until=condition, feedback=feedback, max_iterations=max_iterations)

@@ -12,7 +12,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_core import from_json, to_json
 
 from fastroai.functions.declaring.declared import DeclaredType
-from fastroai.functions.declaring.opacity import ELIDED, one_line_json, without_opaque
+from fastroai.functions.declaring.opacity import ELIDED, elided, one_line_json, opaque_parts
 from fastroai.functions.declaring.schemas import DIALECT, schema_of
 
 T = TypeVar("T")
@@ -38,7 +38,8 @@ class AnswerType(Generic[T]):
     """
 
     def __init__(self, returns: DeclaredType) -> None:
-        self._returns = returns
+        self.returns: Final = returns
+        """The declared type."""
         self._validate_json: Final = returns.adapter.validator.validate_json
         self._is_text = returns.annotation is str
         schema = schema_of(returns.annotation)
@@ -78,7 +79,7 @@ class AnswerType(Generic[T]):
     def problems(self, error: ValidationError) -> list[str]:
         """Return all problems of an answer that does not match, a text each, without its opaque parts."""
         found: list[str] = []
-        for detail in self._returns.details_of(error):
+        for detail in self.returns.details_of(error):
             place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in detail["loc"])
             actual = f" (actual: {detail['input']})" if "input" in detail else ""
             found.append(f"parse: result{place}: {detail['msg']}{actual}")
@@ -93,27 +94,17 @@ class AnswerType(Generic[T]):
 
     def shown(self, text: str) -> str:
         """Return the text of an answer for errors, without its opaque parts."""
-        if self._returns.opacity is None:
+        if self.returns.opacity is None:
             return text
         try:
             value: JsonValue = from_json(text)
         except ValueError:
             return ELIDED
-        return one_line_json(without_opaque(value, self._returns.opacity, "", lambda path, part: ELIDED))
+        return one_line_json(elided(value, self.returns.opacity))
 
     def opaque_parts(self, output: T) -> list[JsonValue]:
         """Return the opaque parts of an output as JSON."""
-        parts: list[JsonValue] = []
-        without_opaque(self.json_of(output), self._returns.opacity, "", lambda path, part: parts.append(part))
-        return parts
-
-    def json_of(self, output: T) -> JsonValue:
-        """Return an output as JSON, opaque parts included."""
-        return self._returns.json_of(output)
-
-    def elided(self, output: T) -> JsonValue:
-        """Return an output as JSON, without its opaque parts."""
-        return self._returns.elided(output)
+        return opaque_parts(self.returns.json_of(output), self.returns.opacity)
 
 
 def _object(schema: dict[str, JsonValue], is_inside: bool) -> dict[str, JsonValue]:

@@ -295,9 +295,7 @@ class Graph(
         """
         return RunRows(
             door=self,
-            kind=self.kind,
             returns=self.declared_output(),
-            definition=self.definition,
             steps={node_id: node.step for node_id, node in self.nodes.items()},
             estimate=self.estimate,
             parameters=parameters_of(self._accepts),

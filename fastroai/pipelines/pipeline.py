@@ -362,9 +362,7 @@ class Pipeline(
         """
         return RunRows(
             door=self,
-            kind=self.kind,
             returns=self.declared_output(),
-            definition=self.definition,
             steps=self.steps,
             estimate=self.estimate,
             parameters=parameters_of(self._accepts),

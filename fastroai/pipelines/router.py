@@ -365,9 +365,7 @@ class BasePipeline(
         """
         return RunRows(
             door=self,
-            kind=self.kind,
             returns=self.declared_output(),
-            definition=self.definition,
             steps={},
             estimate=self.estimate,
             parameters=parameters_of(self._accepts),

@@ -41,9 +41,7 @@ class RunRows(Generic[T]):
     """Makes a run for each row."""
 
     door: FrontDoor[Any, Any, Any]
-    kind: str
     returns: Annotation | None
-    definition: Mapping[str, JsonValue]
     steps: Mapping[str, BaseStep[Any, Any]]
     """The steps, by id, as far as they say what they declare for the calls in them."""
     estimate: Callable[[Any, Any], Awaitable[Quote]]
@@ -54,6 +52,11 @@ class RunRows(Generic[T]):
     def name(self) -> str:
         """The name of the pipeline, graph, router or flow."""
         return self.door.name
+
+    @property
+    def kind(self) -> str:
+        """What it is: a pipeline, graph, router or flow."""
+        return self.door.kind
 
     @property
     def config(self) -> PipelineConfig:
@@ -81,7 +84,7 @@ class RunRows(Generic[T]):
 
     def declares(self) -> Mapping[str, str]:
         """Return hashes of the shape, and of what each step declares for the calls in it."""
-        declared = {"shape": fingerprint(shape_of(dict(self.definition)))}
+        declared = {"shape": fingerprint(shape_of(self.door.definition))}
         for step_id, step in self.steps.items():
             declared |= {f"{part} of {step_id}": known for part, known in step.declares().items()}
         return declared

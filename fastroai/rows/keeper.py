@@ -10,7 +10,7 @@ from pydantic import JsonValue
 
 from fastroai.errors import CallChangedError, ConfigurationError, RunExists, RunNotFound
 from fastroai.rows.kept import kept_rows, total_of
-from fastroai.rows.machine import RowMachine
+from fastroai.rows.machine import RowMachine, declared_in
 from fastroai.rows.options import RowOptions, options_on_record
 from fastroai.rows.record import LinesInStore, RowMemo, RowsOnRecord, facts_of
 from fastroai.rows.target import RowTarget
@@ -123,8 +123,7 @@ class RowKeeper(RunKeeper):
         on_changed = self.on_changed if options is None else options.on_changed
         if options is not None:
             given |= {OPTIONS: stored, "total": total_of(header)}
-        before: Any = recorded.definition
-        changed = changed_parts(*(_declared(one) for one in (before, self.definition)))
+        changed = changed_parts(declared_in(recorded.definition) or {}, declared_in(self.definition) or {})
         if changed and record.positions and on_changed == "fail":
             raise CallChangedError(
                 header.run_id, name.removesuffix(name_of("")), "the call of each row", changed
@@ -174,8 +173,3 @@ def keeper_of(
         kind="rows",
         terms=config.lease_terms,
     )
-
-
-def _declared(definition: Any) -> Mapping[str, str]:
-    declared = definition.get("declares") if isinstance(definition, dict) else None
-    return {} if not isinstance(declared, dict) else {name: str(one) for name, one in declared.items()}

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from time import time
 from typing import Any, Final, cast
 
 from pydantic import JsonValue
-from pydantic_core import from_json, to_json, to_jsonable_python
+from pydantic_core import from_json, to_json
 
 from fastroai.errors import ConfigurationError, RunCorrupt, ValueNotStorable
 from fastroai.rows.machine import number_of_key
 from fastroai.rows.source import Rows
-from fastroai.rows.target import TakesRows
-from fastroai.runs.openings import PutFirst
 from fastroai.store.paging import pages
 from fastroai.store.record.checksums import with_checksum, without_checksum
 from fastroai.store.record.entries import RowCounts, RunHeader
@@ -32,49 +29,12 @@ _AT_ONCE: Final = 4
 """Values that are read at once."""
 
 
-def rows_to_json(inputs: Mapping[str, Any]) -> dict[str, JsonValue]:
-    """Return the inputs of a row as JSON, in which they cross processes. Raises `ValueError`."""
-    given: dict[str, JsonValue] = to_jsonable_python(dict(inputs), inf_nan_mode="constants")
-    return given
+async def keep_rows(store: RunStore, rows: Rows, codec: PayloadCodec | None, header: RunHeader) -> RunHeader:
+    """Put rows on record, which are read as JSON, before their run begins. Return its header.
 
-
-@dataclass(frozen=True)
-class AsJson:
-    """Takes the inputs of rows as JSON, if something else takes them as they come back from that."""
-
-    of: TakesRows
-
-    @property
-    def name(self) -> str:
-        """The name of the function, agent, pipeline, graph or flow."""
-        return self.of.name
-
-    @property
-    def parameters(self) -> Mapping[str, bool] | None:
-        """Names of the inputs, each with whether it is required; `None` if any name will do."""
-        return self.of.parameters
-
-    def bind(self, values: Mapping[str, object]) -> Mapping[str, Any]:
-        """Return the inputs as JSON. Raises what binding this JSON raises."""
-        given = rows_to_json(values)
-        self.of.bind(given)
-        return given
-
-    def as_json(self, inputs: Mapping[str, Any]) -> dict[str, JsonValue]:
-        """Return the inputs."""
-        return dict(inputs)
-
-
-def keeping(store: RunStore, rows: Rows, codec: PayloadCodec | None) -> PutFirst:
-    """Return the function that puts rows on record, which are taken by an `AsJson`, before their run begins.
-
-    Nothing is left on record if it raises: `ConfigurationError` if a row cannot be asked or two have one key,
-    and `ValueNotStorable` if a row is larger than the store takes.
+    Nothing is left on record if this raises: `ConfigurationError` if a row cannot be asked or two have one
+    key, and `ValueNotStorable` if a row is larger than the store takes.
     """
-    return partial(_keep, store, rows, codec)
-
-
-async def _keep(store: RunStore, rows: Rows, codec: PayloadCodec | None, header: RunHeader) -> RunHeader:
     writer = _Writer(store, rows_key(header), codec)
     keys: dict[int, int] = {}
     number = 0

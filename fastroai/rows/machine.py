@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Literal, NamedTuple, TypeAlias, assert_never
 
+from pydantic import JsonValue
+
 from fastroai.rows.facts import Resumption, RowEnded, WhyGivenBack
 from fastroai.runtime.facts import (
     FailureFacts,
@@ -36,6 +38,12 @@ def refused_key(number: int, key: str) -> str:
 def number_of_key(key: str) -> int:
     """Return a key as a number of 64 bits, which takes less memory than the text."""
     return int.from_bytes(hashlib.blake2b(key.encode(errors="surrogatepass"), digest_size=8).digest())
+
+
+def declared_in(definition: JsonValue) -> Mapping[str, str] | None:
+    """Return the hashes of what a definition declares for each row, by name; `None` if there is none."""
+    declared = definition.get("declares") if isinstance(definition, dict) else None
+    return {name: str(one) for name, one in declared.items()} if isinstance(declared, dict) else None
 
 
 # --- what the machine is told, besides facts ---
@@ -110,8 +118,6 @@ class StopReading:
 class CancelRows:
     """The decision to cancel the rows that are asked now."""
 
-    cause: str
-
 
 Decision: TypeAlias = AskRow | RefuseRow | GiveBack | StopReading | CancelRows | RunFinished
 
@@ -126,14 +132,12 @@ class _Done(NamedTuple):
 class RowMachine:
     """Decides for each row, and when the run ends."""
 
-    def __init__(
-        self, *, on_error: OnRowError = "record", on_changed: OnChanged = "ask", lets_go: bool = False
-    ) -> None:
-        """Begin a run, or read one from its facts.
-
-        `lets_go` says that a pause does not wait for the rows that are asked, as they wait for batches.
-        """
-        self.lets_go, self.on_error, self.on_changed = lets_go, on_error, on_changed
+    def __init__(self) -> None:
+        """Begin a run, or read one from its facts."""
+        self.on_error: OnRowError = "record"
+        self.on_changed: OnChanged = "ask"
+        self.lets_go = False
+        """Whether a pause does not wait for the rows that are asked, because they wait for batches."""
         self._done: dict[int, _Done] = {}
         self._failed: set[int] = set()
         self._open: set[int] = set()
@@ -180,11 +184,11 @@ class RowMachine:
                 return [StopReading(), *self._perhaps_finished()]
             case PauseRequested():
                 self._ending(RunFinished(status="paused", reason_code="pause_requested"))
-                let_go = [CancelRows("the run was paused")] if self.lets_go else []
+                let_go = [CancelRows()] if self.lets_go else []
                 return [StopReading(), *let_go, *self._perhaps_finished()]
             case StopRequested():
                 self._ending(RunFinished(status="cancelled", reason=told.reason, reason_code="cancelled"))
-                return [StopReading(), CancelRows(told.reason), *self._perhaps_finished()]
+                return [StopReading(), CancelRows(), *self._perhaps_finished()]
             case _:
                 assert_never(told)
 
@@ -214,10 +218,8 @@ class RowMachine:
     # --- parts ---
 
     def _begun(self, fact: RunStarted | RunResumed) -> Sequence[Decision]:
-        definition = fact.definition
-        declared = definition.get("declares") if isinstance(definition, dict) else None
-        if isinstance(declared, dict):
-            self._declarations.append({name: str(known) for name, known in declared.items()})
+        if (declared := declared_in(fact.definition)) is not None:
+            self._declarations.append(declared)
         if isinstance(fact, RunResumed):
             self._was_resumed, self._is_reading, self._end = True, True, None
             self._open.clear()
@@ -261,7 +263,7 @@ class RowMachine:
             self._found(row)
         if row.failure is not None and self.on_error == "stop" and self._end is None:
             self._ending(RunFinished(status="failed", reason_code="step_failed", failure=row.failure))
-            return [StopReading(), CancelRows(f"row {row.number} failed"), *self._perhaps_finished()]
+            return [StopReading(), CancelRows(), *self._perhaps_finished()]
         return self._perhaps_finished()
 
     def _found(self, row: RowEnded) -> None:

@@ -14,7 +14,7 @@ from fastroai.rows.errors import RowFailed
 from fastroai.rows.files import RowFile
 from fastroai.rows.frames import backend_of
 from fastroai.rows.keeper import OPTIONS, RowOpening, definition_of, keeper_of, name_of
-from fastroai.rows.kept import AsJson, keeping, total_of
+from fastroai.rows.kept import keep_rows, total_of
 from fastroai.rows.machine import RowMachine
 from fastroai.rows.options import RowOptions
 from fastroai.rows.record import Lines, LinesInMemory, LinesInStore, RowsOnRecord
@@ -59,9 +59,8 @@ class RowRun(Generic[T]):
         self._target, self._options, self._request = target, options, request
         self._given_store, self._record_rows = store, record_rows
         self._backend = backend_of(rows)
-        taker = AsJson(target) if record_rows else target
         if not isinstance(rows, Rows):
-            rows = Rows(rows, taker, options.inputs, options.key, options.only)
+            rows = Rows(rows, target, options.inputs, options.key, options.only, as_json=record_rows)
         self._rows = rows
         self._definition = definition_of(target)
         self._name = name_of(target.name)
@@ -112,7 +111,8 @@ class RowRun(Generic[T]):
             if runner is not None:
                 await execution.tell_end(runner, error)
                 if isinstance(runner.lines, LinesInMemory):
-                    self._table(runner, runner.finish or _failed_by(error)).attach(error)
+                    failed = RunFinished(status="failed", reason=str(error), reason_code="error")
+                    self._table(runner, runner.finish or failed).attach(error)
             raise
         finally:
             if file is not None:
@@ -155,7 +155,8 @@ class RowRun(Generic[T]):
         """Return the opening of a run whose rows are on record, and go on from there."""
         with suppress(RunExists):
             inputs = {OPTIONS: self._options.on_record()}
-            await keeper.put_on_record(run_id, inputs, first=keeping(keeper.store, self._rows, keeper.codec))
+            first = partial(keep_rows, keeper.store, self._rows, keeper.codec)
+            await keeper.put_on_record(run_id, inputs, first=first)
         opening = await keeper.take_up(run_id, {}, force=False)
         assert isinstance(opening, RowOpening)
         kept = total_of(opening.found.header)
@@ -232,10 +233,6 @@ def rows_of(opening: RowOpening, target: RowTarget[Any]) -> Rows:
     rows = Rows(opening.source, target, opening.options.inputs, opening.options.key)
     rows.total = total_of(opening.found.header)
     return rows
-
-
-def _failed_by(error: BaseException) -> RunFinished:
-    return RunFinished(status="failed", reason=str(error), reason_code="error")
 
 
 async def _no_estimate(inputs: Any, deps: Any) -> Quote:

@@ -15,7 +15,7 @@ from collections.abc import (
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, cast
 
-from pydantic_core import to_json
+from pydantic_core import to_json, to_jsonable_python
 
 from fastroai.errors import ConfigurationError
 from fastroai.errors.texts import nearest_hint
@@ -59,15 +59,19 @@ class Rows:
         inputs: RowInputs | None = None,
         key: RowKey | None = None,
         only: Container[int] | None = None,
+        *,
+        as_json: bool = False,
     ) -> None:
         """Take the rows, and how their columns belong to the inputs of the target.
 
-        With `only`, the rows with other numbers are left out.
+        With `only`, the rows with other numbers are left out. With `as_json`, the target only checks the
+        inputs of a row, which are the JSON in which they cross processes.
 
         Raises:
             ConfigurationError: the rows are no rows, or a frame lacks a column.
         """
         self._target, self._inputs, self._key, self._only = target, inputs, key, only
+        self._as_json = as_json
         self.total: int | None = None
         """The number of rows, if it is known before they are read."""
         columns: Sequence[str] | None = None
@@ -143,9 +147,8 @@ class Rows:
         given: Mapping[str, object] = {}
         try:
             key = self._key_of(row)
-            given = self._given(row)
-            bound = self._target.bind(given)
-            shown = self._target.as_json(bound)
+            given = inputs_of_row(row, self._target.parameters, self._inputs, self._target.name)
+            bound, shown = self._bound(given)
             asked = digest(to_json(shown, inf_nan_mode="constants", fallback=repr))
         except Exception as error:  # validators, `inputs=` and `key=` are the user's, and can raise anything
             shown = {name: None if value is None else _shown(value) for name, value in given.items()}
@@ -154,6 +157,15 @@ class Rows:
             return ReadRow(number, key or f"{number}-{asked}", key is not None, given, shown, asked, told)
         return ReadRow(number, key or f"{number}-{asked}", key is not None, bound, shown, asked)
 
+    def _bound(self, given: Mapping[str, object]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """Return bound inputs, and their JSON."""
+        if not self._as_json:
+            bound = self._target.bind(given)
+            return bound, self._target.as_json(bound)
+        crossing: dict[str, Any] = to_jsonable_python(dict(given), inf_nan_mode="constants")
+        self._target.bind(crossing)
+        return crossing, crossing
+
     def _key_of(self, row: object) -> str | None:
         if self._key is None:
             return None
@@ -161,9 +173,6 @@ class Rows:
         if key is None or key == "" or key != key:  # nan is no key
             raise ValueError(f"its key is {key!r}")
         return str(key)
-
-    def _given(self, row: object) -> Mapping[str, object]:
-        return inputs_of_row(row, self._target.parameters, self._inputs, self._target.name)
 
 
 def inputs_of_row(
@@ -187,14 +196,14 @@ def inputs_of_row(
             raise TypeError(f"inputs= names columns, but this row is of the type {type(row).__name__}")
         return {_only(parameters, name): row}
     known: Mapping[str, object] = row
+    named = inputs or {}
     if parameters is None:
-        named = inputs or {}
         left = {column: value for column, value in known.items() if column not in named.values()}
         return left | {one: _column(row, column, _input(one, name)) for one, column in named.items()}
     found: dict[str, object] = {}
     for parameter, required in parameters.items():
-        column = parameter if inputs is None else inputs.get(parameter, parameter)
-        if required or column in known or (inputs is not None and parameter in inputs):
+        column = named.get(parameter, parameter)
+        if required or column in known or parameter in named:
             found[parameter] = _column(row, column, _input(parameter, name))
     return found
 

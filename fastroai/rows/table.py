@@ -7,12 +7,13 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mappin
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, is_dataclass
 from decimal import Decimal
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final, Generic, TypeVar, cast
 
 from pydantic import BaseModel, JsonValue
 
 from fastroai.contracts.annotations import Annotation
+from fastroai.contracts.brief import shortened
 from fastroai.drawing.pages import escaped, page, table
 from fastroai.errors.base import error_chain
 from fastroai.records import Usage, dollars
@@ -31,7 +32,7 @@ T = TypeVar("T")
 _AT_ONCE: Final = 500
 """Rows that are read from a store at once."""
 _SHOWN: Final = 5
-_WIDEST: Final = 40
+_short: Final = partial(shortened, most=40)
 
 _ABOUT: Final = (
     "error",
@@ -247,12 +248,11 @@ class RowTable(Generic[OutputT]):
 
     def __iter__(self) -> Iterator[Row[OutputT]]:
         for start in range(0, len(self), _AT_ONCE):
-            numbers = self._numbers[start : start + _AT_ONCE]
-            yield from _now(lambda numbers=numbers: self._rows(numbers))  # type: ignore[misc]
+            yield from _now(self._rows(self._numbers[start : start + _AT_ONCE]))
 
     def __getitem__(self, index: int) -> Row[OutputT]:
         """Return the row at a position in the table. Raises `IndexError`."""
-        [row] = _now(lambda: self._rows([self._numbers[index]]))
+        [row] = _now(self._rows([self._numbers[index]]))
         return row
 
     @cached_property
@@ -353,14 +353,14 @@ class RowTable(Generic[OutputT]):
         return f"<{self.summary}>"
 
     def __str__(self) -> str:
-        last = _now(lambda: self._rows(self._numbers[-_SHOWN:]))
+        last = _now(self._rows(self._numbers[-_SHOWN:]))
         lines = [_line(row) for row in last]
         if len(self) > len(lines):
             lines.insert(0, "…")
         return "\n".join([*lines, self.summary])
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        last = _now(lambda: self._rows(self._numbers[-_SHOWN:]))
+        last = _now(self._rows(self._numbers[-_SHOWN:]))
         more = (
             f'<p class="faint">the last {len(last)} of {len(self):,} rows</p>'
             if len(self) > len(last)
@@ -444,14 +444,9 @@ def _cost_of(usage: Usage) -> str:
     return f"at least {known}" if usage.cost_usd else "cost not known"
 
 
-def _short(value: object) -> str:
-    shown = " ".join(str(value).split())
-    return shown if len(shown) <= _WIDEST else f"{shown[: _WIDEST - 1]}…"
-
-
-def _now(read: Callable[[], Coroutine[Any, Any, T]]) -> T:
+def _now(reading: Coroutine[Any, Any, T]) -> T:
     """Read from a store at once: also where an event loop runs, which is blocked meanwhile."""
     if running_loop() is None:
-        return asyncio.run(read())
+        return asyncio.run(reading)
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(lambda: asyncio.run(read())).result()
+        return thread.submit(asyncio.run, reading).result()

@@ -8,7 +8,7 @@ import functools
 import inspect
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from types import FunctionType, MethodType
-from typing import Any, ClassVar, Final, NoReturn, TypeGuard
+from typing import Any, Final, NoReturn, TypeGuard
 
 from fastroai.contracts import Check
 from fastroai.contracts.brief import one_line
@@ -149,32 +149,35 @@ class _Renaming(ast.NodeTransformer):
 
 
 class Postcondition:
-    """Conditions on the output of a function: `ensure`."""
+    """Conditions on the output of a function: `ensure`, or another option."""
 
-    option: ClassVar[str] = "ensure"
-    subject: ClassVar[str] = "result"
-    """Name of the value in violations, in place of the name of the condition's parameter."""
+    def __init__(
+        self,
+        given: Conditions,
+        returns: DeclaredType | None,
+        *,
+        option: str = "ensure",
+        subject: str = "result",
+    ) -> None:
+        """Take the conditions on an output of type `returns`; `None` if the type is not known.
 
-    def __init__(self, given: Conditions, returns: DeclaredType | None) -> None:
-        """Take the conditions on an output of type `returns`; `None` if the type is not known."""
+        Violations call the output by the name `subject`, in place of the name of the condition's parameter.
+        """
         self.problems: Final[list[str]] = []
         """Reasons why a function with these conditions cannot be made, a sentence each."""
         self._conditions: Final[list[_OneCondition]] = []
-        for check, described in _checks(self.option, given, self.problems):
+        for check, described in _checks(option, given, self.problems):
             signature = _signature(check.function)
             if not _takes_one(signature):
                 name = name_of(_inner(check.function))
-                self.problems.append(f"{self.option}: {name} must take one argument, the output")
+                self.problems.append(f"{option}: {name} must take one argument, the output")
                 continue
             parameter = next(iter(signature.parameters), "") if signature is not None else ""
-            condition = _OneCondition(
-                self.option,
-                check,
-                described=described,
-                types={} if returns is None else {parameter: returns},
-                renamed={parameter: self.subject},
+            types = {} if returns is None else {parameter: returns}
+            renamed = {parameter: subject}
+            self._conditions.append(
+                _OneCondition(option, check, described=described, types=types, renamed=renamed)
             )
-            self._conditions.append(condition)
 
     @property
     def functions(self) -> list[Callable[..., object]]:
@@ -194,33 +197,19 @@ class Postcondition:
         return violations
 
 
-class Until(Postcondition):
-    """Conditions under which an output needs no further refinement: `until`."""
-
-    option: ClassVar[str] = "until"
-
-
-class Feedback(Postcondition):
-    """The feedback for a model on an output: a function of the output that returns a text."""
-
-    option: ClassVar[str] = "feedback"
-
-
 class Precondition:
     """Conditions on the inputs of a function, by name: `given`."""
-
-    option: ClassVar[str] = "given"
 
     def __init__(self, given: Conditions, parameters: Mapping[str, DeclaredType]) -> None:
         """Take the conditions on the inputs of a function with these parameters."""
         self.problems: Final[list[str]] = []
         """Reasons why a function with these conditions cannot be made, a sentence each."""
         self._conditions: Final[list[tuple[_OneCondition, tuple[str, ...]]]] = []
-        for check, described in _checks(self.option, given, self.problems):
+        for check, described in _checks("given", given, self.problems):
             taken, lacking = _taken(_signature(check.function), parameters)
             types = {name: parameters[name] for name in taken}
-            condition = _OneCondition(self.option, check, described=described, types=types, renamed={})
-            self.problems.extend(f"{self.option}: {condition.name}: {problem}" for problem in lacking)
+            condition = _OneCondition("given", check, described=described, types=types, renamed={})
+            self.problems.extend(f"given: {condition.name}: {problem}" for problem in lacking)
             self._conditions.append((condition, taken))
 
     def violations(self, inputs: Mapping[str, object]) -> list[str]:

@@ -139,12 +139,9 @@ def _look_up(cls: type, names: Mapping[str, object]) -> None:
 
 
 def _without_fields(cls: type) -> Iterator[str]:
-    if not (getattr(cls, "__pydantic_fields__", None) or _dataclass_fields(cls)):
+    fields = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
+    if not (getattr(cls, "__pydantic_fields__", None) or fields):
         yield "it has no fields; a contract says what is expected, so it has at least one"
-
-
-def _dataclass_fields(cls: type) -> tuple[dataclasses.Field[Any], ...]:
-    return dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
 
 
 def _broken_fields(cls: type, names: Mapping[str, object]) -> Iterator[str]:

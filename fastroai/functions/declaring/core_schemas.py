@@ -67,6 +67,18 @@ def parts_of(schema: Schema) -> Iterator[tuple[Place, Schema]]:
             yield from ((At.SAME, part) for part in _wrapped(schema))
 
 
+def all_parts(schema: Schema, definitions: Mapping[str, Schema]) -> Iterator[Schema]:
+    """Yield a schema with all that is in it, at any depth. References are followed once."""
+    waiting, seen = [schema], set[str]()
+    while waiting:
+        one = waiting.pop()
+        yield one
+        waiting.extend(part for _, part in parts_of(one))
+        if (ref := one.get("schema_ref")) is not None and ref not in seen:
+            seen.add(ref)
+            waiting.append(definitions[ref])
+
+
 def computed_fields(schema: Schema) -> Mapping[str, Schema]:
     """Return the schemas of computed fields of a model or dataclass, by the field's name."""
     return {field["property_name"]: field["return_schema"] for field in schema.get("computed_fields", ())}

@@ -16,10 +16,9 @@ from fastroai.contracts.annotations import Annotation
 from fastroai.errors import ConfigurationError
 from fastroai.functions.cache import CacheKind
 from fastroai.functions.declaring.conditions import Conditions, OutputConditions
-from fastroai.functions.declaring.static_checks import quorum_problems
+from fastroai.functions.declaring.static_checks import agreement_problems, count_problems, quorum_problems
 from fastroai.functions.refinement import Refinement
 from fastroai.functions.several.quorum import Quorum
-from fastroai.runtime.options import check_count
 from fastroai.usage import BudgetLike
 from fastroai.usage.limits import limits_of
 
@@ -75,23 +74,18 @@ class Declaration:
 
     def problems(self, returns: Annotation) -> Iterator[str]:
         """Yield the problems of options that no other part of a function checks."""
-        yield from self._counted_problems()
-        yield from self._agent_problems()
-        yield from quorum_problems(self.quorum, self.agree_on, self.threshold, returns)
-        if self.cache not in get_args(CacheKind):
-            yield f"cache={self.cache!r}: expected {', '.join(map(repr, get_args(CacheKind)))}"
-        if not isinstance(self.stable, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-            yield f"stable={self.stable!r}: expected True or False"
-
-    def _counted_problems(self) -> Iterator[str]:
-        try:
-            check_count("retries", self.retries, required=True)
-        except ConfigurationError as error:
-            yield str(error)
+        yield from count_problems("retries", self.retries, least=0, required=True)
         try:
             limits_of(self.budget, None)
         except ConfigurationError as error:
             yield str(error)
+        yield from self._agent_problems()
+        yield from quorum_problems(self.quorum, self.agree_on, self.threshold)
+        yield from agreement_problems(self.agree_on, returns)
+        if self.cache not in get_args(CacheKind):
+            yield f"cache={self.cache!r}: expected {', '.join(map(repr, get_args(CacheKind)))}"
+        if not isinstance(self.stable, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            yield f"stable={self.stable!r}: expected True or False"
 
     def _agent_problems(self) -> Iterator[str]:
         heat: object = self.temperature

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Final
 
 from pydantic import JsonValue, PydanticUserError, TypeAdapter, ValidationError
 
 from fastroai.contracts.annotations import Annotation
 from fastroai.errors import ViolationDetail
-from fastroai.functions.declaring.core_schemas import Schema, definitions_of, parts_of
+from fastroai.functions.declaring.core_schemas import all_parts, definitions_of
 from fastroai.functions.declaring.opacity import (
-    ELIDED,
     Opacity,
     details_without_opaque,
+    elided,
     opacity_of,
-    without_opaque,
 )
 from fastroai.functions.declaring.schemas import adapter_for, problems_of, said_by
 from fastroai.functions.errors import CompileError
@@ -45,13 +43,11 @@ class DeclaredType:
         self.opacity: Final[Opacity | None] = opacity_of(schema)
         """The opaque parts of values, if there are any."""
         # The methods of the adapter itself add nothing to these.
-        self._validate: Final = self.adapter.validator.validate_python
+        self.check: Final = self.adapter.validator.validate_python
+        """Function that returns a value as pydantic validates it. Raises `pydantic.ValidationError`."""
         self._dump: Final = self.adapter.serializer.to_python
-        self._has_sets = any(one["type"] in _SETS for one in _all_parts(schema))
-
-    def check(self, value: object) -> Any:
-        """Return a value as pydantic validates it. Raises `pydantic.ValidationError`."""
-        return self._validate(value)
+        parts = all_parts(schema, definitions_of(schema))
+        self._has_sets = any(one["type"] in _SETS for one in parts)
 
     def json_of(self, value: object) -> JsonValue:
         """Return a value as JSON, with opaque parts. The items of sets are in the order of their JSON.
@@ -69,17 +65,8 @@ class DeclaredType:
 
     def shown(self, made: JsonValue) -> JsonValue:
         """Return the JSON of a value with `<opaque>` for each opaque part."""
-        return without_opaque(made, self.opacity, "", lambda path, part: ELIDED)
+        return elided(made, self.opacity)
 
     def details_of(self, error: ValidationError) -> tuple[ViolationDetail, ...]:
         """Return the problems of a value, without the content of its opaque parts."""
         return details_without_opaque(error, self.opacity)
-
-
-def _all_parts(schema: Schema) -> Iterable[Schema]:
-    definitions = definitions_of(schema)
-    waiting = [schema, *definitions.values()]
-    while waiting:
-        one = waiting.pop()
-        yield one
-        waiting.extend(part for _, part in parts_of(one))

@@ -17,6 +17,7 @@ from fastroai.functions.declaring.core_schemas import (
     At,
     Schema,
     aliases_of,
+    all_parts,
     computed_fields,
     definitions_of,
     parts_of,
@@ -101,11 +102,12 @@ class _Reader:
 
     def read(self, schema: Schema, around: frozenset[str]) -> Opacity | None:
         """Return the opacity of a schema. `around` are the definitions that the schema is a part of."""
-        if schema.get("metadata", {}).get(_MARK):
+        if _is_marked(schema):
             return WHOLE
         ref = schema.get("schema_ref")
         if ref is not None and ref in around:
-            return WHOLE if self._is_marked_somewhere(self._definitions[ref], set()) else None
+            inside_again = all_parts(self._definitions[ref], self._definitions)
+            return WHOLE if any(map(_is_marked, inside_again)) else None
         if ref is not None:
             inside = self.read(self._definitions[ref], around | {ref})
         elif schema["type"] == "definitions":
@@ -155,16 +157,9 @@ class _Reader:
         returned = serialization.get("return_schema")
         return inside is not None or (returned is not None and self.read(returned, around) is not None)
 
-    def _is_marked_somewhere(self, schema: Schema, seen: set[str]) -> bool:
-        if schema.get("metadata", {}).get(_MARK):
-            return True
-        ref = schema.get("schema_ref")
-        if ref is not None:
-            if ref in seen:
-                return False
-            seen.add(ref)
-            return self._is_marked_somewhere(self._definitions[ref], seen)
-        return any(self._is_marked_somewhere(part, seen) for _, part in parts_of(schema))
+
+def _is_marked(schema: Schema) -> bool:
+    return bool(schema.get("metadata", {}).get(_MARK))
 
 
 def _merged(one: Opacity | None, other: Opacity | None) -> Opacity | None:
@@ -214,6 +209,18 @@ def without_opaque(value: JsonValue, opacity: Opacity | None, path: str, replace
     # It is of another type in a union; or nothing has checked it yet, and it is text where another type
     # belongs.
     return replace(path, value) if isinstance(value, str) else value
+
+
+def elided(value: JsonValue, opacity: Opacity | None) -> JsonValue:
+    """Return a value as JSON, with `<opaque>` in the places of its opaque parts."""
+    return without_opaque(value, opacity, "", lambda path, part: ELIDED)
+
+
+def opaque_parts(value: JsonValue, opacity: Opacity | None) -> list[JsonValue]:
+    """Return the opaque parts of a value as JSON."""
+    parts: list[JsonValue] = []
+    without_opaque(value, opacity, "", lambda path, part: parts.append(part))
+    return parts
 
 
 def _step(key: str) -> str:

@@ -55,6 +55,10 @@ class Signature:
         hints = _hints_of(function, problems)
         self.parameters: Final[Mapping[str, DeclaredType]] = dict(self._parameters(hints, problems))
         """The types of the parameters, in order. `*args` are a tuple, and `**kwargs` a dict."""
+        self.required: Final = tuple(
+            name for name, one in self._signature.parameters.items() if _is_required(one)
+        )
+        """Names of the parameters that each call has to give."""
         self.has_opaque: Final = any(one.opacity is not None for one in self.parameters.values())
         """Whether a part of the arguments is opaque."""
         returns = _returned(hints, problems)
@@ -91,6 +95,21 @@ class Signature:
         if wrong:
             raise ContractViolation(self.name, "input", tuple(wrong), arguments, kind=self._kind)
         return checked
+
+    def with_defaults(self, given: Mapping[str, object] | None) -> dict[str, object]:
+        """Return arguments by name, with defaults for missing ones, as they were given.
+
+        Raises:
+            TypeError: an argument is missing or unknown.
+        """
+        bound = inspect.BoundArguments(self._signature, {**(given or {})})
+        if unknown := bound.arguments.keys() - self.parameters.keys():
+            raise TypeError(f"{self.name}() got an unexpected keyword argument {min(unknown)!r}")
+        for name in self.required:
+            if name not in bound.arguments:
+                raise TypeError(f"{self.name}() missing a required argument: {name!r}")
+        bound.apply_defaults()
+        return bound.arguments
 
     def check_output(self, output: object) -> Any:
         """Return the output of a body, as pydantic validates it.
@@ -153,6 +172,11 @@ def body_problems(function: FunctionType) -> tuple[str, ...]:
     if _is_empty(function):
         return ()
     return ("its body has code, which never runs; write raise NotImplementedError, or use @compute",)
+
+
+def _is_required(parameter: inspect.Parameter) -> bool:
+    is_variadic = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    return parameter.default is parameter.empty and not is_variadic
 
 
 def _binder(name: str, signature: inspect.Signature) -> Callable[..., dict[str, object]]:

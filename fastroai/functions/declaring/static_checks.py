@@ -17,8 +17,9 @@ from pydantic import BaseModel
 from typing_extensions import TypeAliasType, get_type_hints, is_typeddict
 
 from fastroai.contracts.annotations import Annotation, outer_class
-from fastroai.errors import nearest_hint
+from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.functions.declaring.sources import source_of
+from fastroai.runtime.options import check_count
 
 
 def call_problems(option: str, function: Callable[..., object], kind: type) -> list[str]:
@@ -40,26 +41,27 @@ def call_problems(option: str, function: Callable[..., object], kind: type) -> l
     ]
 
 
-def quorum_problems(
-    quorum: int | None, agree_on: str | None, threshold: int | None, returns: Annotation
-) -> list[str]:
-    """Return the problems of a vote of members whose outputs have the type `returns`."""
-    return [*_vote_problems(quorum, agree_on, threshold), *agreement_problems(agree_on, returns)]
+def count_problems(option: str, value: int | None, *, least: int = 1, required: bool = False) -> list[str]:
+    """Return the problem of an option that is not a whole number of at least `least`."""
+    try:
+        check_count(option, value, least=least, required=required)
+    except ConfigurationError as error:
+        return [str(error)]
+    return []
 
 
-def _vote_problems(quorum: int | None, agree_on: str | None, threshold: int | None) -> Iterator[str]:
+def quorum_problems(quorum: int | None, agree_on: str | None, threshold: int | None) -> Iterator[str]:
+    """Yield the problems of a vote of members."""
     if quorum is None:
         if agree_on is not None:
             yield f"agree_on={agree_on!r} needs quorum=, the number of members that vote"
         if threshold is not None:
             yield f"threshold={threshold!r} needs quorum=, the number of members that vote"
         return
-    if not _is_count(quorum):
-        yield f"quorum={quorum!r}: expected a whole number of at least 1"
-    elif threshold is not None and _is_count(threshold) and threshold > quorum:
+    invalid = [*count_problems("quorum", quorum), *count_problems("threshold", threshold)]
+    yield from invalid
+    if not invalid and threshold is not None and threshold > quorum:
         yield f"threshold={threshold} is more than the {quorum} members of the quorum, which can never agree"
-    if threshold is not None and not _is_count(threshold):
-        yield f"threshold={threshold!r}: expected a whole number of at least 1"
     if agree_on is None and threshold is None:
         yield "quorum= needs agree_on=, the field that must be equal, or threshold=, how many must agree"
 
@@ -120,10 +122,6 @@ def flow_problems(function: Callable[..., object]) -> list[str]:
     if inspect.iscoroutinefunction(function):
         return []
     return ["a flow awaits the functions that it calls, so it must be async: write `async def`"]
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def _name(function: object) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import replace
 from functools import cached_property
 from types import FunctionType
-from typing import Any, Generic, ParamSpec, overload
+from typing import Any, Generic, NotRequired, ParamSpec, overload
 
 from pydantic import JsonValue
 from typing_extensions import TypeVar
@@ -19,9 +20,7 @@ from fastroai.functions.configuring import configuration, tell_reviewers
 from fastroai.functions.declaring.signature import Signature
 from fastroai.functions.declaring.static_checks import flow_problems
 from fastroai.functions.errors import CompileError
-from fastroai.functions.flow_runs.arguments import type_of_arguments, with_defaults
-from fastroai.functions.flow_runs.body import FlowBody
-from fastroai.functions.flow_runs.flow_run import BODY, flow_run_of
+from fastroai.functions.flow_runs.flow_run import BODY, FlowRun, flow_run_of
 from fastroai.functions.kept_calls import kept_records
 from fastroai.pipelines import Pipeline, PipelineConfig
 from fastroai.pipelines.result import PipelineResult
@@ -46,6 +45,7 @@ from fastroai.runtime.events import OnEvent, listener_of
 from fastroai.runtime.labels import labels_of
 from fastroai.steps import BaseStep, StepConfig, StepContext
 from fastroai.steps.config import refuse_on_error, with_budget
+from fastroai.steps.context import scope_of
 from fastroai.store.reading.trace import Divergence, RunTrace
 from fastroai.store.run_store import RunStore, RunStoreLike
 from fastroai.store.signals import Signal
@@ -114,7 +114,9 @@ class Flow(FrontDoor[None, Inputs, T], MapsRows[T], Generic[P, T]):
     @property
     def input_type(self) -> type:
         """A TypedDict whose fields are the parameters of the function. Those with defaults may be missing."""
-        return self._front.type_of_arguments
+        declared = self._front.input_type
+        assert declared is not None
+        return declared
 
     def checked_inputs(self, inputs: Mapping[str, object]) -> Mapping[str, object]:
         """Return arguments by name, as pydantic validates them, with defaults.
@@ -123,7 +125,7 @@ class Flow(FrontDoor[None, Inputs, T], MapsRows[T], Generic[P, T]):
             TypeError: an argument is missing or unknown.
             ContractViolation: an argument is not of the type of its parameter.
         """
-        return self._front.checked_inputs(with_defaults(self.name, self.function, inputs))
+        return self._front.checked_inputs(self.signature.with_defaults(inputs))
 
     # --- running ---
 
@@ -300,7 +302,7 @@ class Flow(FrontDoor[None, Inputs, T], MapsRows[T], Generic[P, T]):
         return await super()._begin(self._front.completed(request), store, on_existing, busy)
 
     async def _execute(self, request: RunRequest[None]) -> T:
-        result: PipelineResult[T] = await self._front.perform(request)
+        result: PipelineResult[T] = await self._front.carry_out(request)
         if result.status != "finished":
             raise FlowStopped(
                 self.name, result.run_id, result.status, result.reason, result.questions, result.waits_until
@@ -308,7 +310,7 @@ class Flow(FrontDoor[None, Inputs, T], MapsRows[T], Generic[P, T]):
         return result.output  # type: ignore[return-value]  # a run that has finished has one
 
     def _keeper(self, store: RunStore) -> RunKeeper:
-        return self._front.keeper(store)
+        return self._front.keeper_of(store)
 
     def _heed(self, run_id: str | None, signal: Signal) -> bool:
         return self._front.heed(run_id, signal)
@@ -333,15 +335,12 @@ class Flow(FrontDoor[None, Inputs, T], MapsRows[T], Generic[P, T]):
 
         A row has the arguments by name, or is the only one.
         """
-        parameters = inspect.signature(self.function).parameters
         return RunRows(
             door=self,
-            kind=self.kind,
             returns=self.declared_output(),
-            definition=self.definition,
             steps={},
             estimate=self.estimate,
-            parameters={name: one.default is inspect.Parameter.empty for name, one in parameters.items()},
+            parameters={name: name in self.signature.required for name in self.signature.parameters},
         )
 
     # --- as a step ---
@@ -420,9 +419,12 @@ class _Front(Pipeline[Any, Any, Any]):
     kind = "flow"
 
     def __init__(self, flow: Flow[Any, Any], config: PipelineConfig) -> None:
-        accepts = {name: one.annotation for name, one in flow.signature.parameters.items()}
-        body = FlowBody(flow.name, flow.function, flow.signature, lambda: flow.config.max_concurrency)
-        super().__init__(flow.name, {BODY: body}, config=config, accepts=accepts)
+        signature = flow.signature
+        accepts = {
+            name: one.annotation if name in signature.required else NotRequired[one.annotation]
+            for name, one in signature.parameters.items()
+        }
+        super().__init__(flow.name, {BODY: _Body(flow)}, config=config, accepts=accepts)
         self._flow = flow
 
     @cached_property
@@ -432,7 +434,7 @@ class _Front(Pipeline[Any, Any, Any]):
 
     def completed(self, request: RunRequest[Any]) -> RunRequest[Any]:
         """Return a request with all arguments, and with what tells the run from others around it."""
-        inputs = with_defaults(self.name, self._flow.function, request.inputs)
+        inputs = self._flow.signature.with_defaults(request.inputs)
         around = current_scope()
         key = "" if around is None else self._flow.signature.inputs_hash(inputs)
         return replace(request, inputs=inputs, key=key, is_step=flow_run_of(around) is not None)
@@ -447,10 +449,6 @@ class _Front(Pipeline[Any, Any, Any]):
         return await super()._begin(self.completed(request), store, on_existing, busy)
 
     async def _execute(self, request: RunRequest[Any]) -> PipelineResult[Any]:
-        return await self.perform(request)
-
-    async def perform(self, request: RunRequest[Any]) -> PipelineResult[Any]:
-        """Run the flow to its end, or until it stops."""
         _refuse_context(request.context)
         around = current_scope()
         outer = flow_run_of(around)
@@ -472,21 +470,41 @@ class _Front(Pipeline[Any, Any, Any]):
             raise failure_inside(error) from error.original_error.__cause__
         return run.result()
 
-    @cached_property
-    def type_of_arguments(self) -> type:
-        """The arguments as a TypedDict, in which those with defaults may be missing."""
-        return type_of_arguments(self._flow.function, self._flow.signature)
-
     def _keeper(self, store: RunStore) -> RunKeeper:
         return replace(super()._keeper(store), kind="flow")
-
-    def keeper(self, store: RunStore) -> RunKeeper:
-        """Return the keeper that puts runs of the flow on record."""
-        return self._keeper(store)
 
     def heed(self, run_id: str | None, signal: Signal) -> bool:
         """Pass a signal to one run of this process, or to all. Return whether there is such a run."""
         return self._heed(run_id, signal)
+
+
+class _Body(BaseStep[Any, Any]):
+    """The body of a flow, as the only step of its pipeline."""
+
+    opens_span = False
+    goes_on = True
+    checks_output_itself = True
+
+    def __init__(self, flow: Flow[..., Any]) -> None:
+        self._flow = flow
+
+    def inferred_output(self) -> Annotation | None:
+        """Return the annotated result type of the function."""
+        return self._flow.declared_output()
+
+    async def estimate(self, context: StepContext[Any]) -> Quote:
+        """Return an unknown quote, because the body may call anything."""
+        return Quote.unknown("its body is code, which may call anything; give it a budget: @flow(budget=...)")
+
+    async def execute(self, context: StepContext[Any]) -> Any:
+        """Call the function, and compare its calls with the record."""
+        flow, scope = self._flow, scope_of(context)
+        at_once = flow.config.max_concurrency
+        scope.calls_at_once = None if at_once is None else asyncio.Semaphore(at_once)
+        bound = inspect.BoundArguments(inspect.signature(flow.function), {**context.inputs})
+        scope.flow_run = flow_run = FlowRun(flow.name, flow.signature, scope)
+        with flow_run.following(scope):
+            return flow.signature.check_output(await flow.function(*bound.args, **bound.kwargs))
 
 
 class _FlowDecorator:

@@ -189,23 +189,21 @@ async def await_human(
         if isinstance(options, str) or not isinstance(options, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError("options", options, "a list of the answers that can be given")
         options = [_checked("options", one, decision_type) for one in options]
-    review: _Review[Any] = _Review(
-        Ask(
-            question=context.as_question(),
-            answer_type=decision_type,
-            options=options,
-            timeout=timeout,
-            on_timeout=after,
-            to=to,
-            name="await_human",
-        )
+    ask = Ask(
+        question=context.as_question(),
+        answer_type=decision_type,
+        options=options,
+        timeout=timeout,
+        on_timeout=after,
+        to=to,
+        name="await_human",
     )
     scope = current_scope()
     if scope is not None and (prepared := PreparedAnswers.around(scope)) is not None:
-        return review.prepared(prepared)
+        return HumanDecision(prepared.answer(ask), "", "", datetime.now(UTC), "")
     if scope is None or run_of(scope) is None:
-        return await review.in_process(scope)
-    return review.decided(scope)
+        return await _decided_in_process(ask, scope)
+    return _decided(ask, scope)
 
 
 def _checked(option: str, value: object, decision_type: Any) -> object:
@@ -220,91 +218,85 @@ def _checked(option: str, value: object, decision_type: Any) -> object:
         raise ConfigurationError(option, value, expected) from error
 
 
-@dataclass(frozen=True, slots=True)
-class _Review(Generic[T]):
-    """A question to a person."""
+def _decided(ask: Ask, scope: Scope) -> HumanDecision[Any]:
+    """Return the decision on record. Without one, put the question on record, and halt the step."""
+    _, run = kept_log(scope, "the answer")
+    # The step of the run halts: functions that are called in it do not halt by themselves.
+    step_scope = next(one for one in scope.lineage() if one.parent is not None and one.parent.kind in RUNS)
+    ask = replace(ask, name=_name(ask, scope))
+    place = step_place(step_scope)
+    key = question_id(place, ask.name)
+    review_id = question_ref(scope.run_id, key)
+    note_review(scope, review_id)
+    try:
+        value: Any = ask.answered(step_scope, place, step_scope.ordinal)
+    except QuestionTimedOut as error:
+        raise HumanTimeoutError(error.question_id, error.deadline) from None
+    given = run.recorded.last(("question", key), AnswerGiven)
+    if given is not None:
+        return HumanDecision(value, given.reviewer, given.rationale, given.at, review_id)
+    asked = run.recorded.first(("question", key), QuestionAsked)
+    deadline = 0.0 if asked is None or asked.deadline is None else asked.deadline
+    return HumanDecision(value, "", "", datetime.fromtimestamp(deadline, UTC), review_id)
 
-    ask: Ask
 
-    def decided(self, scope: Scope) -> HumanDecision[T]:
-        """Return the decision on record. Without one, put the question on record, and halt the step."""
-        _, run = kept_log(scope, "the answer")
-        # The step of the run halts: functions that are called in it do not halt by themselves.
-        step_scope = next(
-            one for one in scope.lineage() if one.parent is not None and one.parent.kind in RUNS
-        )
-        ask = replace(self.ask, name=self._name(scope))
-        place = step_place(step_scope)
-        key = question_id(place, ask.name)
-        review_id = question_ref(scope.run_id, key)
-        note_review(scope, review_id)
-        try:
-            value: Any = ask.answered(step_scope, place, step_scope.ordinal)
-        except QuestionTimedOut as error:
-            raise HumanTimeoutError(error.question_id, error.deadline) from None
-        given = run.recorded.last(("question", key), AnswerGiven)
-        asked = run.recorded.first(("question", key), QuestionAsked)
-        if given is not None:
-            return HumanDecision(value, given.reviewer, given.rationale, given.at, review_id)
-        deadline = 0.0 if asked is None or asked.deadline is None else asked.deadline
-        return HumanDecision(value, "", "", datetime.fromtimestamp(deadline, UTC), review_id)
+def _name(ask: Ask, scope: Scope) -> str:
+    """Return a name for the question that does not depend on order. Equal questions are numbered."""
+    asks = next(one for one in scope.lineage() if one.kind == "step")
+    around = without_attempts(step_place(asks))
+    schema = json_schema_of("decision_type", ask.answer_type)
+    options = ask.options_in_json("the question")
+    asked: Any = [ask.question, schema, None if options is None else [*options], ask.to]
+    name = digest([current_tool_calls.get().key, around, *asked])
+    number = asks.count_child(f"question {name}")
+    return name if number == 1 else f"{name}.{number}"
 
-    def _name(self, scope: Scope) -> str:
-        """Return a name for the question that does not depend on order. Equal questions are numbered."""
-        asks = next(one for one in scope.lineage() if one.kind == "step")
-        around = without_attempts(step_place(asks))
-        schema = json_schema_of("decision_type", self.ask.answer_type)
-        options = self.ask.options_in_json("the question")
-        asked: Any = [self.ask.question, schema, None if options is None else [*options], self.ask.to]
-        name = digest([current_tool_calls.get().key, around, *asked])
-        number = asks.count_child(f"question {name}")
-        return name if number == 1 else f"{name}.{number}"
 
-    def prepared(self, answers: PreparedAnswers) -> HumanDecision[T]:
-        """Return the decision that a test has prepared."""
-        value: Any = answers.answer(self.ask)
-        return HumanDecision(value, "", "", datetime.now(UTC), "")
+async def _decided_in_process(ask: Ask, scope: Scope | None) -> HumanDecision[Any]:
+    """Ask in a separate run, outside of all scopes, and wait for its end."""
+    store = store_of(None, configuration().store) or process_run_store()
+    if store is process_run_store() and not has_terminal() and configuration().review_sink is None:
+        advice = "configure(review_sink=...) tells people, and Inbox() has the question"
+        warn_caller(f"nobody is told of a question to a person: {advice}", FastroAIWarning)
+    context = copy_context()
+    context.run(make_current, None)
+    asking = asyncio.create_task(_decided_in(store, ask), context=context)
+    try:
+        decision = await asking
+    finally:
+        await end_task(asking)
+    if scope is not None:
+        note_review(scope, decision.review_id)
+    return decision
 
-    async def in_process(self, scope: Scope | None) -> HumanDecision[T]:
-        """Ask in a separate run, outside of all scopes, and wait for its end."""
-        store = store_of(None, configuration().store) or process_run_store()
-        if store is process_run_store() and not has_terminal() and configuration().review_sink is None:
-            advice = "configure(review_sink=...) tells people, and Inbox() has the question"
-            warn_caller(f"nobody is told of a question to a person: {advice}", FastroAIWarning)
-        context = copy_context()
-        context.run(make_current, None)
-        asking = asyncio.create_task(self._asked_in(store), context=context)
-        try:
-            decision = await asking
-        finally:
-            await end_task(asking)
-        if scope is not None:
-            note_review(scope, decision.review_id)
-        return decision
 
-    async def _asked_in(self, store: RunStore) -> HumanDecision[T]:
-        decisions: list[HumanDecision[T]] = []
+async def _decided_in(store: RunStore, question: Ask) -> HumanDecision[Any]:
+    decisions: list[HumanDecision[Any]] = []
 
-        @step
-        async def ask(ctx: StepContext[None]) -> None:
-            decisions.append(self.decided(scope_of(ctx)))
+    @step
+    async def ask(ctx: StepContext[None]) -> None:
+        decisions.append(_decided(question, scope_of(ctx)))
 
-        pipeline = Pipeline[None, Any, None](
-            "await_human", {"ask": ask}, config=PipelineConfig(store=store, sinks=[tell_reviewers])
-        )
-        try:
-            result = await pipeline.execute()
-            while not decisions:
-                await _answered(store, result.run_id, pipeline)
-                result = await pipeline.resume(result.run_id)
-        except StepExecutionError as error:
-            raise error.original_error from None
-        return decisions[0]
+    pipeline = Pipeline[None, Any, None](
+        "await_human", {"ask": ask}, config=PipelineConfig(store=store, sinks=[tell_reviewers])
+    )
+    try:
+        result = await pipeline.execute()
+        while not decisions:
+            await _answered(store, result.run_id, pipeline)
+            result = await pipeline.resume(result.run_id)
+    except StepExecutionError as error:
+        raise error.original_error from None
+    return decisions[0]
 
 
 async def _answered(store: RunStore, run_id: str, pipeline: Pipeline[Any, Any, Any]) -> None:
     """Wait for an answer, or until its time is over. If this is cancelled, close the question."""
-    at_terminal = await _asked_at_terminal(run_id) if _is_at_terminal(store) else None
+    at_terminal: asyncio.Task[None] | None = None
+    if store is process_run_store() and has_terminal():
+        inbox = Inbox()
+        (asked,) = await inbox.list(run_id=run_id)
+        at_terminal = asyncio.create_task(ask_at_terminal(asked, inbox))
     try:
         while not (await read_header(store, run_id)).is_due:
             if at_terminal is None:
@@ -318,13 +310,3 @@ async def _answered(store: RunStore, run_id: str, pipeline: Pipeline[Any, Any, A
     finally:
         if at_terminal is not None:
             await end_task(at_terminal)
-
-
-def _is_at_terminal(store: RunStore) -> bool:
-    return store is process_run_store() and has_terminal()
-
-
-async def _asked_at_terminal(run_id: str) -> asyncio.Task[None]:
-    inbox = Inbox()
-    (asked,) = await inbox.list(run_id=run_id)
-    return asyncio.create_task(ask_at_terminal(asked, inbox))

@@ -11,6 +11,7 @@ from fastroai.functions.declaring.static_checks import agreement_problems
 from fastroai.functions.function import Function
 from fastroai.functions.several.quorum import Fields, agreed_value, fields_of
 from fastroai.functions.several.side_by_side import parallel
+from fastroai.runtime.options import check_count
 
 ArgumentT = TypeVar("ArgumentT")
 OutputT = TypeVar("OutputT")
@@ -90,8 +91,7 @@ async def debate(
     """
     if not isinstance(agents, Sequence) or not agents:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError("agents", agents, "a list of at least one function")
-    if not isinstance(rounds, int) or isinstance(rounds, bool) or rounds < 1:
-        raise ConfigurationError("rounds", rounds, "a whole number of at least 1")
+    check_count("rounds", rounds, least=1, required=True)
     if synthesize is not None and not callable(synthesize):
         raise ConfigurationError("synthesize", synthesize, "a function of topic, arguments and converged")
     for agent in agents:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, ClassVar, Literal, Never, TypeAlias, overload
+from typing import Any, Generic, Literal, Never, TypeAlias, overload
 
-from typing_extensions import TypeVar
+from typing_extensions import TypedDict, TypeVar, Unpack
 
 from fastroai.errors import ConfigurationError
 from fastroai.functions.configuring import configuration
-from fastroai.functions.declaring.conditions import Conditions, Postcondition
+from fastroai.functions.declaring.conditions import Postcondition
 from fastroai.functions.errors import ParallelValidationFailed
 from fastroai.functions.pending import Pending
 from fastroai.functions.several.members import close_all, run_members
@@ -38,51 +38,37 @@ Require: TypeAlias = Literal["all", "any"] | int
 """How many calls must succeed: all; one; a number; or 0, which takes successes and failures alike."""
 
 
+class _Options(TypedDict, Generic[T], total=False):
+    """The options of `parallel` besides `require`. `T` is the type of the results."""
+
+    validate: Check[T]
+    concurrency: int | None
+
+
+class _All(_Options[T], Generic[T], total=False):
+    """The options of `parallel`, if all coroutines must succeed."""
+
+    require: Literal["all"]
+
+
 # Type checkers can tell the types in a tuple only for a fixed number of coroutines: here, up to ten; of
-# outcomes, up to five. A union of ten types needs one overload.
+# outcomes, up to five. A union of ten types needs one overload, which writes out its options: pyright leaves
+# type variables without an argument in a `TypedDict`.
 
 
 @overload
-def parallel(
-    a: Call[T1],
-    /,
-    *,
-    require: Literal["all"] = "all",
-    validate: Check[tuple[T1]] = None,
-    concurrency: int | None = None,
-) -> Pending[tuple[T1]]: ...
+def parallel(a: Call[T1], /, **options: Unpack[_All[tuple[T1]]]) -> Pending[tuple[T1]]: ...
 @overload
 def parallel(
-    a: Call[T1],
-    b: Call[T2],
-    /,
-    *,
-    require: Literal["all"] = "all",
-    validate: Check[tuple[T1, T2]] = None,
-    concurrency: int | None = None,
+    a: Call[T1], b: Call[T2], /, **options: Unpack[_All[tuple[T1, T2]]]
 ) -> Pending[tuple[T1, T2]]: ...
 @overload
 def parallel(
-    a: Call[T1],
-    b: Call[T2],
-    c: Call[T3],
-    /,
-    *,
-    require: Literal["all"] = "all",
-    validate: Check[tuple[T1, T2, T3]] = None,
-    concurrency: int | None = None,
+    a: Call[T1], b: Call[T2], c: Call[T3], /, **options: Unpack[_All[tuple[T1, T2, T3]]]
 ) -> Pending[tuple[T1, T2, T3]]: ...
 @overload
 def parallel(
-    a: Call[T1],
-    b: Call[T2],
-    c: Call[T3],
-    d: Call[T4],
-    /,
-    *,
-    require: Literal["all"] = "all",
-    validate: Check[tuple[T1, T2, T3, T4]] = None,
-    concurrency: int | None = None,
+    a: Call[T1], b: Call[T2], c: Call[T3], d: Call[T4], /, **options: Unpack[_All[tuple[T1, T2, T3, T4]]]
 ) -> Pending[tuple[T1, T2, T3, T4]]: ...
 @overload
 def parallel(
@@ -92,10 +78,7 @@ def parallel(
     d: Call[T4],
     e: Call[T5],
     /,
-    *,
-    require: Literal["all"] = "all",
-    validate: Check[tuple[T1, T2, T3, T4, T5]] = None,
-    concurrency: int | None = None,
+    **options: Unpack[_All[tuple[T1, T2, T3, T4, T5]]],
 ) -> Pending[tuple[T1, T2, T3, T4, T5]]: ...
 @overload
 def parallel(
@@ -106,10 +89,7 @@ def parallel(
     e: Call[T5],
     f: Call[T6],
     /,
-    *,
-    require: Literal["all"] = "all",
-    validate: Check[tuple[T1, T2, T3, T4, T5, T6]] = None,
-    concurrency: int | None = None,
+    **options: Unpack[_All[tuple[T1, T2, T3, T4, T5, T6]]],
 ) -> Pending[tuple[T1, T2, T3, T4, T5, T6]]: ...
 @overload
 def parallel(
@@ -121,10 +101,7 @@ def parallel(
     f: Call[T6],
     g: Call[T7],
     /,
-    *,
-    require: Literal["all"] = "all",
-    validate: Check[tuple[T1, T2, T3, T4, T5, T6, T7]] = None,
-    concurrency: int | None = None,
+    **options: Unpack[_All[tuple[T1, T2, T3, T4, T5, T6, T7]]],
 ) -> Pending[tuple[T1, T2, T3, T4, T5, T6, T7]]: ...
 @overload
 def parallel(
@@ -137,10 +114,7 @@ def parallel(
     g: Call[T7],
     h: Call[T8],
     /,
-    *,
-    require: Literal["all"] = "all",
-    validate: Check[tuple[T1, T2, T3, T4, T5, T6, T7, T8]] = None,
-    concurrency: int | None = None,
+    **options: Unpack[_All[tuple[T1, T2, T3, T4, T5, T6, T7, T8]]],
 ) -> Pending[tuple[T1, T2, T3, T4, T5, T6, T7, T8]]: ...
 @overload
 def parallel(
@@ -154,10 +128,7 @@ def parallel(
     h: Call[T8],
     i: Call[T9],
     /,
-    *,
-    require: Literal["all"] = "all",
-    validate: Check[tuple[T1, T2, T3, T4, T5, T6, T7, T8, T9]] = None,
-    concurrency: int | None = None,
+    **options: Unpack[_All[tuple[T1, T2, T3, T4, T5, T6, T7, T8, T9]]],
 ) -> Pending[tuple[T1, T2, T3, T4, T5, T6, T7, T8, T9]]: ...
 @overload
 def parallel(
@@ -172,19 +143,11 @@ def parallel(
     i: Call[T9],
     j: Call[T10],
     /,
-    *,
-    require: Literal["all"] = "all",
-    validate: Check[tuple[T1, T2, T3, T4, T5, T6, T7, T8, T9, T10]] = None,
-    concurrency: int | None = None,
+    **options: Unpack[_All[tuple[T1, T2, T3, T4, T5, T6, T7, T8, T9, T10]]],
 ) -> Pending[tuple[T1, T2, T3, T4, T5, T6, T7, T8, T9, T10]]: ...
 @overload
 def parallel(
-    a: Call[T1],
-    /,
-    *,
-    require: Literal[0],
-    validate: Check[tuple[Outcome[T1]]] = None,
-    concurrency: int | None = None,
+    a: Call[T1], /, *, require: Literal[0], **options: Unpack[_Options[tuple[Outcome[T1]]]]
 ) -> Pending[tuple[Outcome[T1]]]: ...
 @overload
 def parallel(
@@ -193,8 +156,7 @@ def parallel(
     /,
     *,
     require: Literal[0],
-    validate: Check[tuple[Outcome[T1], Outcome[T2]]] = None,
-    concurrency: int | None = None,
+    **options: Unpack[_Options[tuple[Outcome[T1], Outcome[T2]]]],
 ) -> Pending[tuple[Outcome[T1], Outcome[T2]]]: ...
 @overload
 def parallel(
@@ -204,8 +166,7 @@ def parallel(
     /,
     *,
     require: Literal[0],
-    validate: Check[tuple[Outcome[T1], Outcome[T2], Outcome[T3]]] = None,
-    concurrency: int | None = None,
+    **options: Unpack[_Options[tuple[Outcome[T1], Outcome[T2], Outcome[T3]]]],
 ) -> Pending[tuple[Outcome[T1], Outcome[T2], Outcome[T3]]]: ...
 @overload
 def parallel(
@@ -216,8 +177,7 @@ def parallel(
     /,
     *,
     require: Literal[0],
-    validate: Check[tuple[Outcome[T1], Outcome[T2], Outcome[T3], Outcome[T4]]] = None,
-    concurrency: int | None = None,
+    **options: Unpack[_Options[tuple[Outcome[T1], Outcome[T2], Outcome[T3], Outcome[T4]]]],
 ) -> Pending[tuple[Outcome[T1], Outcome[T2], Outcome[T3], Outcome[T4]]]: ...
 @overload
 def parallel(
@@ -229,8 +189,7 @@ def parallel(
     /,
     *,
     require: Literal[0],
-    validate: Check[tuple[Outcome[T1], Outcome[T2], Outcome[T3], Outcome[T4], Outcome[T5]]] = None,
-    concurrency: int | None = None,
+    **options: Unpack[_Options[tuple[Outcome[T1], Outcome[T2], Outcome[T3], Outcome[T4], Outcome[T5]]]],
 ) -> Pending[tuple[Outcome[T1], Outcome[T2], Outcome[T3], Outcome[T4], Outcome[T5]]]: ...
 @overload
 def parallel(
@@ -252,10 +211,7 @@ def parallel(
 ) -> Pending[tuple[Outcome[T1 | T2 | T3 | T4 | T5 | T6 | T7 | T8 | T9 | T10], ...]]: ...
 @overload
 def parallel(
-    *coroutines: Call[T],
-    require: Literal[0],
-    validate: Check[tuple[Outcome[T], ...]] = None,
-    concurrency: int | None = None,
+    *coroutines: Call[T], require: Literal[0], **options: Unpack[_Options[tuple[Outcome[T], ...]]]
 ) -> Pending[tuple[Outcome[T], ...]]: ...
 @overload
 def parallel(
@@ -277,10 +233,7 @@ def parallel(
 ) -> Pending[tuple[T1 | T2 | T3 | T4 | T5 | T6 | T7 | T8 | T9 | T10, ...]]: ...
 @overload
 def parallel(
-    *coroutines: Call[T],
-    require: Require = "all",
-    validate: Check[tuple[T, ...]] = None,
-    concurrency: int | None = None,
+    *coroutines: Call[T], require: Require = "all", **options: Unpack[_Options[tuple[T, ...]]]
 ) -> Pending[tuple[T, ...]]: ...
 def parallel(
     *coroutines: Call[Any],
@@ -323,7 +276,10 @@ def parallel(
         _check_coroutines(coroutines)
         required = _required(require, len(coroutines))
         check_count("concurrency", concurrency, least=1)
-        validation = _Validation(validate)
+        validation = Postcondition(validate, None, option="validate", subject="results")
+        if validation.problems:
+            expected = f"a condition on the tuple of results ({'; '.join(validation.problems)})"
+            raise ConfigurationError("validate", validate, expected)
     except ConfigurationError:
         close_all(coroutines)
         raise
@@ -383,19 +339,6 @@ def race(*coroutines: Call[Any]) -> Pending[Any]:
         return result
 
     return _Together("race", first, (some,))
-
-
-class _Validation(Postcondition):
-    """A condition that must hold for all results together."""
-
-    option: ClassVar[str] = "validate"
-    subject: ClassVar[str] = "results"
-
-    def __init__(self, conditions: Conditions) -> None:
-        super().__init__(conditions, None)
-        if self.problems:
-            expected = f"a condition on the tuple of results ({'; '.join(self.problems)})"
-            raise ConfigurationError("validate", conditions, expected)
 
 
 class _Together(Pending[T]):

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from fastroai.contracts import Check
 from fastroai.errors import ConfigurationError
-from fastroai.functions.declaring.conditions import Postcondition, Precondition, Until
+from fastroai.functions.declaring.conditions import Postcondition, Precondition
 from fastroai.functions.declaring.declared import DeclaredType
 from fastroai.functions.declaring.opacity import opaque
 
@@ -237,7 +237,8 @@ def test_conditions_work_without_columns_in_the_code(tmp_path: Path) -> None:
 
 
 def test_until_is_told_as_until() -> None:
-    assert Until(lambda r: r.low > 9, REPLY).violations(Reply()) == [f"until: result.low > 9 ({SHOWN})"]
+    until = Postcondition(lambda r: r.low > 9, REPLY, option="until")
+    assert until.violations(Reply()) == [f"until: result.low > 9 ({SHOWN})"]
 
 
 async def is_async(reply: Reply) -> bool:

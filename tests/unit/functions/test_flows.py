@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
 
 import pytest
 from pydantic_ai.messages import ModelMessage
@@ -16,19 +15,13 @@ from support.virtual_time import in_virtual_time
 from fastroai import FastroAgent, Pipeline, StepContext, budget_scope, compute, step
 from fastroai.errors import ConfigurationError, RunStoreUnavailable
 from fastroai.functions import parallel
-from fastroai.functions.calling import perform
 from fastroai.functions.configuring import configured
-from fastroai.functions.declaring.signature import Signature
 from fastroai.functions.errors import CompileError, FlowDiverged
 from fastroai.functions.flow_runs.flows import flow
-from fastroai.functions.kept_calls import CallDraft, FunctionCall
 from fastroai.runtime.facts import CallEnded
-from fastroai.steps import PipelineConfig, StepConfig
-from fastroai.steps.config import resolve
+from fastroai.steps import PipelineConfig
 from fastroai.store import MemoryRunStore, RunHistory, trace_of
 from fastroai.usage import Budget
-
-PLAIN = resolve(StepConfig(), pipeline=PipelineConfig())
 
 
 class Calls:
@@ -38,34 +31,14 @@ class Calls:
         self.made: list[str] = []
 
     def function(
-        self, name: str, does: Callable[[str], Any] = lambda text: text
+        self, name: str, does: Callable[[str], str] = lambda text: text
     ) -> Callable[[str], Awaitable[str]]:
-        def declared(text: str) -> str: ...  # type: ignore[empty-body]
+        async def declared(text: str) -> str:
+            self.made.append(f"{name}({text})")
+            return does(text)
 
         declared.__name__ = name
-        signature = Signature(declared)  # type: ignore[arg-type]
-
-        async def function(text: str) -> str:
-            bound = signature.bind((text,), {})
-
-            async def body(context: StepContext[Any], draft: CallDraft) -> str:
-                self.made.append(f"{name}({text})")
-                return str(does(text))
-
-            return await perform(
-                FunctionCall(
-                    signature=signature,
-                    name=name,
-                    kind="compute",
-                    inputs=signature.shown(bound),
-                    key=signature.inputs_hash(bound),
-                    returns=str,
-                    config=PLAIN,
-                ),
-                body,
-            )
-
-        return function
+        return compute(declared)
 
 
 async def test_a_flow_gives_back_what_its_body_returns() -> None:
@@ -127,6 +100,21 @@ async def test_a_nested_flow_is_a_part_of_the_run_around_it() -> None:
     assert len({one.flow_id for one in trace.calls}) == 3
 
 
+async def test_equal_calls_are_told_apart_by_their_ordinal_and_others_by_their_inputs() -> None:
+    one = Calls().function("one")
+
+    @step
+    async def work(ctx: StepContext[None]) -> list[str]:
+        return list(await asyncio.gather(*map(one, "aba")))
+
+    result = await Pipeline("p", {"work": work}).execute(store=MemoryRunStore())
+    places = [fact.place for fact in result.trace.entries if isinstance(fact, CallEnded)]
+    first, second, again = places
+    assert again == f"{first}.2"
+    assert first != second
+    assert all(place.startswith("work@1/one#") for place in places)
+
+
 async def test_a_flow_in_a_step_joins_its_run() -> None:
     @flow
     async def inner(text: str) -> str:
@@ -167,26 +155,6 @@ def test_a_parameter_with_the_name_of_an_option_is_refused() -> None:
         @flow
         async def double(store: int) -> int:
             return store * 2
-
-
-async def test_side_by_side_changed_inputs_diverge_when_the_body_ends() -> None:
-    calls = Calls()
-    one = calls.function("one")
-    suffix = ""
-
-    @flow
-    async def both(text: str) -> str:
-        found = await asyncio.gather(one(text), one(f"{text}{text}{suffix}"))
-        return "".join(found) + (await one("last") if not suffix else "")
-
-    store = MemoryRunStore()
-    with pytest.raises(RunStoreUnavailable):
-        await both.run("a", run_id=RUN, store=DyingStore(store, nth(CallEnded, 3)))
-    suffix = "!"
-    with pytest.raises(
-        FlowDiverged, match=r"called one\(text='aa'\) before it was resumed, and now calls one\(text='aa!'\)"
-    ):
-        await both.resume(RUN, store=store)
 
 
 async def test_side_by_side_calls_may_come_in_another_order() -> None:
@@ -278,7 +246,7 @@ async def test_a_nested_flow_that_was_begun_beside_the_body_may_come_later() -> 
     assert await around.resume(RUN, store=store) == "firsta"
 
 
-async def test_a_body_that_has_diverged_can_be_put_right_and_resumed() -> None:
+async def test_side_by_side_changed_inputs_diverge_when_the_body_ends_which_can_be_put_right() -> None:
     calls = Calls()
     one = calls.function("one")
     suffix = ""
@@ -292,7 +260,9 @@ async def test_a_body_that_has_diverged_can_be_put_right_and_resumed() -> None:
     with pytest.raises(RunStoreUnavailable):
         await both.run("a", run_id=RUN, store=DyingStore(store, nth(CallEnded, 3)))
     suffix = "!"
-    with pytest.raises(FlowDiverged):
+    with pytest.raises(
+        FlowDiverged, match=r"called one\(text='aa'\) before it was resumed, and now calls one\(text='aa!'\)"
+    ):
         await both.resume(RUN, store=store)
     suffix = ""
     calls.made[:] = []

@@ -75,27 +75,6 @@ def test_fields_of_mappings_and_of_fields_can_be_named() -> None:
 
 
 @in_virtual_time
-async def test_what_is_left_is_cancelled_when_too_few_can_agree() -> None:
-    cancelled: list[int] = []
-
-    async def member(number: int) -> str:
-        try:
-            await asyncio.sleep(number)
-        except asyncio.CancelledError:
-            cancelled.append(number)
-            raise
-        return f"output {number}"
-
-    async with Scope("step", "vote", parent=None):
-        with pytest.raises(ConsensusFailure) as raised:
-            await agreed(ballot(5, 4), member, function="vote")
-    assert now() == 3
-    assert cancelled == [4, 5]
-    assert raised.value.outputs == ("output 1", "output 2", "output 3")
-    assert (raised.value.agreed, raised.value.threshold) == (1, 4)
-
-
-@in_virtual_time
 async def test_a_member_that_fails_is_a_vote_without_output() -> None:
     async def member(number: int) -> str:
         await asyncio.sleep(number)

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastroai.functions.quotes import Quotes, values_in
+from fastroai.functions.quotes import values_in, without_quotes
 
 
 def left_out(text: str, *values: object) -> str:
-    return Quotes([json.loads(json.dumps(value)) for value in values]).left_out([text])[0]
+    return without_quotes([text], [json.loads(json.dumps(value)) for value in values])[0]
 
 
 def test_a_value_is_left_out_wherever_it_is_quoted() -> None:
@@ -45,7 +45,7 @@ def test_values_are_found_in_keys_and_items() -> None:
 def test_short_values_and_texts_without_quotes_stay() -> None:
     assert left_out("it is yes", "yes", 3, None) == "it is yes"
     assert left_out("", "something long enough") == ""
-    assert Quotes([]).left_out(["text"]) == ["text"]
+    assert without_quotes(["text"], []) == ["text"]
 
 
 def test_the_values_of_a_data_part_are_those_of_its_last_line() -> None:

@@ -1023,3 +1023,12 @@ async def test_rows_that_nobody_can_write_down_fail_alone(classify: Any) -> None
     assert [row.failure is None for row in table] == [False, True]
     table = await classify.map(["good"], inputs=lambda row: row)
     assert "inputs= made" in table[0].failure.message
+
+
+async def test_rows_of_a_flow_may_leave_out_its_variadic_arguments() -> None:
+    @flow
+    async def count(text: str, *words: str, **notes: str) -> int:
+        return len(words) + len(notes)
+
+    table = await count.map(["one", {"text": "two", "words": ["a", "b"]}])
+    assert table.outputs == [0, 2]
