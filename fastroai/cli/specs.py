@@ -136,8 +136,6 @@ def _write(output: str, text: str) -> None:
 
 def draw(file: str, flow: str | None, form: str, output: str | None, as_json: bool) -> int:
     """See `app`."""
-    if form not in _FORMATS:
-        raise ConfigurationError("--format", form, "mermaid or svg")
     try:
         spec = load_spec(Path(file))
     except WorkflowValidationError as error:
