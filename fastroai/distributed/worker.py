@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import contextvars
 import logging
 import os
@@ -311,17 +310,15 @@ class Worker:
         loop = self._loop
         if loop is None or self._is_ending:
             return  # the run gets another stretch
-        done: concurrent.futures.Future[None] = concurrent.futures.Future()
-
-        def begin() -> None:
-            # In a context of its own, in which no workflow of the engine is current: otherwise the engine
-            # would keep results of steps by their positions.
-            context = contextvars.Context()
-            task = loop.create_task(self._stretch(run_id, epoch, number), context=context)
-            task.add_done_callback(lambda ended: _tell(ended, done))
-
-        loop.call_soon_threadsafe(begin)
-        await asyncio.wrap_future(done)
+        # In a context of its own, in which no workflow of the engine is current: otherwise the engine would
+        # keep results of steps by their positions.
+        stretch = self._stretch(run_id, epoch, number)
+        carried = contextvars.Context().run(asyncio.run_coroutine_threadsafe, stretch, loop)
+        try:
+            await asyncio.shield(asyncio.wrap_future(carried))
+        except asyncio.CancelledError:
+            if not carried.cancelled():  # else it has handed its run over
+                raise
 
     async def _stretch(self, run_id: str, epoch: str, number: int) -> None:
         """Carry a run until it ends or waits. Do nothing if another process has it."""
@@ -445,12 +442,3 @@ class Worker:
         """Return whether no worker has begun after this one that has another definition of this name."""
         known = await published(self._store, self._app, name)
         return known is not None and fingerprint(known.definition) == self._knows[name]
-
-
-def _tell(ended: asyncio.Task[None], done: concurrent.futures.Future[None]) -> None:
-    """Pass on how a task has ended. One that was cancelled has handed its run over."""
-    error = None if ended.cancelled() else ended.exception()
-    if error is None:
-        done.set_result(None)
-    else:
-        done.set_exception(error)
