@@ -110,7 +110,7 @@ class Worker:
         self._engine_url, self._fire, self._on_event = engine_url, fire, on_event
         executor = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         self._rows = Engine(engine_url, app, executor=executor, version=terms.version)
-        self._knows = {name: fingerprint(one.keeper(store).definition) for name, one in doors.items()}
+        self._knows = {name: fingerprint(one.door.keeper_of(store).definition) for name, one in doors.items()}
         self._carried: dict[str, asyncio.Task[None]] = {}
         """The stretches that go on here, by id."""
         self._run_ids: dict[str, tuple[str, str]] = {}
@@ -201,7 +201,6 @@ class Worker:
             self._engine,
             self._app,
             executor=self.executor,
-            version=self._rows.version,
             most_deaths=self._terms.most_deaths,
             is_carried=self._carried.__contains__,
             adopts=self._adopts,
@@ -350,7 +349,7 @@ class Worker:
             known = ", ".join(map(repr, sorted(self._doors)))
             raise ConfigurationError("pipeline", name, f"a name that this worker has registered: {known}")
         try:
-            opening = await registered.keeper(self._store).take_up_if(run_id, is_wanted)
+            opening = await registered.door.keeper_of(self._store).take_up_if(run_id, is_wanted)
             if opening is None:
                 return
             header = found.header
@@ -413,8 +412,8 @@ class Worker:
 
         return hear
 
-    async def _adopts(self, found: FoundHeader) -> bool:
-        """Return whether the code of this worker can carry a run that has another definition.
+    async def _adopts(self, found: FoundHeader) -> str | None:
+        """Return the version of the code of this worker if it can carry a run that has another definition.
 
         It can if the run has not reached what has changed. A run of rows asks changed rows anew, so older
         code leaves it to newer code, which would ask, and pay for, every row once more.
@@ -423,10 +422,10 @@ class Worker:
         registered, key = self._doors.get(header.pipeline), (header.epoch, found.revision)
         routing = header.routing
         if registered is None or routing is None or routing.queue not in self._terms.queues:
-            return False
+            return None
         if key in self._not_ours or (header.rows is not None and not await self._is_newest(header.pipeline)):
-            return False
-        keeper = registered.keeper(self._store)
+            return None
+        keeper = registered.door.keeper_of(self._store)
         try:
             recorded, _ = await keeper.read(header.run_id, running_too=True)
             keeper.check_definition(recorded, recorded.entries)
@@ -435,8 +434,8 @@ class Worker:
             if len(self._not_ours) >= _REMEMBERED:
                 self._not_ours.pop(next(iter(self._not_ours)))
             self._not_ours[key] = None
-            return False
-        return True
+            return None
+        return self._rows.version
 
     async def _is_newest(self, name: str) -> bool:
         """Return whether no worker has begun after this one that has another definition of this name."""
