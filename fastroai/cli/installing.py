@@ -16,7 +16,7 @@ from fastroai.plain_text import plain, plain_line
 from fastroai.workflows.server.install.clients import ALIASES, CLIENTS, Scope, Target, snippet, this_fastroai
 from fastroai.workflows.server.install.installing import Change, Setup
 from fastroai.workflows.server.install.record import FOLDER, Record
-from fastroai.workflows.server.install.setup_parts import KINDS
+from fastroai.workflows.server.install.setup_parts import KINDS, Kind
 
 
 async def install(
@@ -36,7 +36,7 @@ async def install(
     names = [ALIASES.get(name, name) for name in clients] or _found(target)
     record = _record(target)
     setups = [Setup(CLIENTS[name], target, record) for name in names if name in CLIENTS]
-    wanted = [kind for kind in KINDS if kind in parts]
+    wanted: list[Kind] = [kind for kind in KINDS if kind in parts]
     worked_out = [(setup, setup.install(wanted or KINDS)) for setup in setups]
     if not dry_run:
         for setup, changes in worked_out:
