@@ -121,7 +121,7 @@ By = Annotated[
     str | None, typer.Option(help="The person who changes it; by default the user of this machine.")
 ]
 Reason = Annotated[str, typer.Option(help="The reason, which is stored.", show_default=False)]
-Limit = Annotated[int, typer.Option(help="The most to list.")]
+Limit = Annotated[int, typer.Option(min=1, help="The most to list.")]
 OnlyKey = Annotated[str | None, typer.Option(help="Only this key.")]
 SpecFile = Annotated[str, typer.Argument(metavar="SPEC", help="A file with a spec.", show_default=False)]
 SpecFlow = Annotated[
