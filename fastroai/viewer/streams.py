@@ -46,7 +46,7 @@ def live(visit: Visit, render: Render) -> Response:
 
 
 def version_of(text: str) -> str:
-    """Return what tells a text from others."""
+    """Return what tells a text from others: a part of a page, or in an id of HTML, the id of a run."""
     return sha256(text.encode()).hexdigest()[:16]
 
 
