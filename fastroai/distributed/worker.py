@@ -49,8 +49,7 @@ from fastroai.errors import (
 from fastroai.runs.request import RunRequest
 from fastroai.runs.taking_up.termination import catching_termination, end_by
 from fastroai.runtime.concurrency.tasks import end_tasks
-from fastroai.runtime.events import OnEvent, listener_of
-from fastroai.runtime.facts import RunEvent
+from fastroai.runtime.events import OnEvent, both, listener_of
 from fastroai.runtime.owner import process_owner
 from fastroai.store.partial_text import PartialTextWriter
 from fastroai.store.reading.index import store_time
@@ -364,7 +363,8 @@ class Worker:
                 )
                 made = registered.deps_factory(carried)
                 deps = await made if isawaitable(made) else made
-            request: RunRequest[Any] = RunRequest(None, deps, listener=listener_of(self._hearing(name)))
+            listener = both(listener_of(self._texts[name].add), listener_of(self._on_event))
+            request: RunRequest[Any] = RunRequest(None, deps, listener=listener)
             if self._is_ending:
                 return
             self._run_ids[stretch] = name, run_id
@@ -399,18 +399,6 @@ class Worker:
         except FastroAIError as unread:
             logger.warning("run %r: its progress is unknown: %s", run_id, unread)
         return True
-
-    def _hearing(self, name: str) -> OnEvent:
-        texts, on_event = self._texts[name], self._on_event
-
-        async def hear(event: RunEvent) -> None:
-            texts.add(event)
-            if on_event is not None:
-                told = on_event(event)
-                if isawaitable(told):
-                    await told
-
-        return hear
 
     async def _adopts(self, found: FoundHeader) -> str | None:
         """Return the version of the code of this worker if it can carry a run that has another definition.
