@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.run_logs import Log, definition, failure, support_desk
+from support.run_logs import Log, definition, failure, support_desk, write
 from typer.testing import CliRunner, Result
 
 from fastroai.cli import main
@@ -128,15 +128,6 @@ def user_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield name
     sys.modules.pop(name, None)
-
-
-def write(store: SQLiteRunStore, *logs: Log, **changes: Any) -> None:
-    async def all_of_them() -> None:
-        for log in logs:
-            await log.write(store, **changes)
-        await store.aclose()
-
-    asyncio.run(all_of_them())
 
 
 @pytest.fixture(autouse=True)
