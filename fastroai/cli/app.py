@@ -121,7 +121,7 @@ By = Annotated[
     str | None, typer.Option(help="The person who changes it; by default the user of this machine.")
 ]
 Reason = Annotated[str, typer.Option(help="The reason, which is stored.", show_default=False)]
-Limit = Annotated[int, typer.Option(help="The most to list.")]
+Limit = Annotated[int, typer.Option(min=1, help="The most to list.")]
 OnlyKey = Annotated[str | None, typer.Option(help="Only this key.")]
 SpecFile = Annotated[str, typer.Argument(metavar="SPEC", help="A file with a spec.", show_default=False)]
 SpecFlow = Annotated[
@@ -143,7 +143,7 @@ GateStep = Annotated[
 ]
 Note = Annotated[str, typer.Option(help="The reason for the decision, which is stored.")]
 ResolvedBy = Annotated[str, typer.Option("--resolved-by", help="Who has decided: human, agent or system.")]
-Form = Annotated[str, typer.Option("--format", help="table, json or csv.")]
+Form = Annotated[Literal["table", "json", "csv"], typer.Option("--format", help="How to print it.")]
 Run = Annotated[str, typer.Argument(metavar="RUN", help="The id of a run.", show_default=False)]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Target = Annotated[
@@ -673,7 +673,8 @@ Clients = Annotated[
     ),
 ]
 SetupScope = Annotated[
-    str, typer.Option("--scope", help="project: for one project; user: for all projects of this user.")
+    Literal["project", "user"],
+    typer.Option("--scope", help="project: for one project; user: for all projects of this user."),
 ]
 Project = Annotated[Path, typer.Option("--project", metavar="FOLDER", help="The folder of the project.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the changes as a diff, and change nothing.")]
@@ -927,7 +928,9 @@ def run_workflow(
 def draw_workflow(
     file: SpecFile,
     flow: SpecFlow = None,
-    form: Annotated[str, typer.Option("--format", help="mermaid or svg.")] = "mermaid",
+    form: Annotated[
+        Literal["mermaid", "svg"], typer.Option("--format", help="The language of the drawing.")
+    ] = "mermaid",
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:

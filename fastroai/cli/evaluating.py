@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,15 +80,10 @@ def _missing(comparison: Comparison) -> list[str]:
 def _under(comparison: Comparison, thresholds: Sequence[tuple[str | None, float]]) -> list[str]:
     told: list[str] = []
     for name, least in thresholds:
-        for variant, quality in _qualities(comparison, name).items():
-            if quality is None or quality < least:
-                shown = "no value" if quality is None else f"{quality:.3f}"
+        for variant, quality in comparison.quality(name).items():
+            if quality is None or quality.value < least:
+                shown = "no value" if quality is None else f"{quality.value:.3f}"
                 told.append(
                     f"{variant}, {name or comparison.evaluations[0]}: {shown}, at least {least:g} needed"
                 )
     return told
-
-
-def _qualities(comparison: Comparison, name: str | None) -> Mapping[str, float | None]:
-    found = comparison.quality(name)
-    return {variant: None if one is None else one.value for variant, one in found.items()}

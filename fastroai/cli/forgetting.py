@@ -20,7 +20,7 @@ async def delete(run_id: str, store: str, force: bool, yes: bool, as_json: bool)
     async with opened_history(store) as history:
         if not force:
             await history.header(run_id)  # fails before the user is asked
-        if (refusal := refusal_of(f"Delete run {run_id}?", yes)) is not None:
+        if (refusal := _refusal(f"Delete run {run_id}?", yes)) is not None:
             return refusal
         await history.delete(run_id, force=force)
     return _told((run_id,), as_json)
@@ -35,13 +35,13 @@ async def purge(
         found = await history.purge(oldest, status=state, dry_run=True)
         if dry_run:
             return _told(found, as_json, "would delete")
-        if found and (refusal := refusal_of(f"Delete {len(found)} runs?", yes)) is not None:
+        if found and (refusal := _refusal(f"Delete {len(found)} runs?", yes)) is not None:
             return refusal
         deleted = await history.purge(oldest, status=state)
     return _told(deleted, as_json)
 
 
-def refusal_of(question: str, yes: bool) -> int | None:
+def _refusal(question: str, yes: bool) -> int | None:
     """Return the exit code if the user refuses, or if there is no terminal to ask; `None` to go on."""
     if yes:
         return None

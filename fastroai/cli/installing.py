@@ -6,7 +6,6 @@ import json
 import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Final
 
 from pydantic import JsonValue
 
@@ -14,17 +13,15 @@ from fastroai.cli.exits import OK
 from fastroai.cli.targets import existing_folder
 from fastroai.errors import ConfigurationError, MissingExtraError
 from fastroai.plain_text import plain, plain_line
-from fastroai.workflows.server.install.clients import ALIASES, CLIENTS, Target, snippet, this_fastroai
+from fastroai.workflows.server.install.clients import ALIASES, CLIENTS, Scope, Target, snippet, this_fastroai
 from fastroai.workflows.server.install.installing import Change, Setup
 from fastroai.workflows.server.install.record import FOLDER, Record
 from fastroai.workflows.server.install.setup_parts import KINDS, Kind
 
-_SCOPES: Final = ("project", "user")
-
 
 async def install(
     clients: Sequence[str],
-    scope: str,
+    scope: Scope,
     project: Path,
     parts: Sequence[str],
     command: str | None,
@@ -54,7 +51,7 @@ async def install(
 
 
 async def uninstall(
-    clients: Sequence[str], scope: str, project: Path, keep_skills: bool, dry_run: bool, as_json: bool
+    clients: Sequence[str], scope: Scope, project: Path, keep_skills: bool, dry_run: bool, as_json: bool
 ) -> int:
     """See `app`."""
     target = _target(scope, project, None)
@@ -76,9 +73,7 @@ async def uninstall(
     return OK
 
 
-def _target(scope: str, project: Path, command: str | None) -> Target:
-    if scope not in _SCOPES:
-        raise ConfigurationError("--scope", scope, "project or user")
+def _target(scope: Scope, project: Path, command: str | None) -> Target:
     root = existing_folder("--project", project) if scope == "project" else Path.home()
     try:
         words = this_fastroai() if command is None else tuple(shlex.split(command))
@@ -86,7 +81,7 @@ def _target(scope: str, project: Path, command: str | None) -> Target:
         raise ConfigurationError("--command", command, f"words as in a shell ({error})") from error
     if not words:
         raise ConfigurationError("--command", command, "a command, as in 'uv run fastroai'")
-    return Target("project" if scope == "project" else "user", root, words, is_named=command is not None)
+    return Target(scope, root, words, is_named=command is not None)
 
 
 def _record(target: Target) -> Record:

@@ -11,7 +11,7 @@ from fastroai.cli.exits import OK
 from fastroai.cli.opened import opened_book
 from fastroai.cli.reading import print_json
 from fastroai.cli.shapes import fields_of
-from fastroai.cli.spending import check_format, write_csv
+from fastroai.cli.spending import write_csv
 from fastroai.cli.text import local
 from fastroai.errors import ConfigurationError
 from fastroai.plain_text import plain
@@ -32,7 +32,6 @@ async def limits(
     store: str, key: str | None, window: str | None, closed: bool, form: str, as_json: bool
 ) -> int:
     """See `app`."""
-    check_format(form)
     async with opened_book(store) as book:
         statuses = await book.list(key=key, window=cast("Window | None", window), closed=closed)
     if as_json or form == "json":
@@ -49,7 +48,6 @@ async def limits(
 
 async def adjustments(store: str, key: str | None, form: str, as_json: bool) -> int:
     """See `app`."""
-    check_format(form)
     async with opened_book(store) as book:
         statuses = await book.list(key=key, closed=True)
     made = [(status, one) for status in statuses for one in status.adjustments]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING
 
 from fastroai.cli.places import default_place
@@ -18,10 +18,15 @@ if TYPE_CHECKING:
     from fastroai.usage.shared.spend_book import SpendBook
 
 
+def opened_store(place: str) -> AbstractAsyncContextManager[RunStore]:
+    """Open the store that `--store` names, which must exist."""
+    return _opened(existing_place(place))
+
+
 @asynccontextmanager
-async def opened_store(place: str) -> AsyncGenerator[RunStore]:
-    """Open the store that `--store` names, with the payloads at `FASTROAI_PAYLOADS`, if that is set."""
-    store = open_run_store(existing_place(place))
+async def _opened(place: str) -> AsyncGenerator[RunStore]:
+    """Open a store of runs, with the payloads at `FASTROAI_PAYLOADS`, if that is set."""
+    store = open_run_store(place)
     if payloads := os.environ.get("FASTROAI_PAYLOADS"):
         store = OffloadingRunStore(store, open_payload_store(payloads))
     try:
@@ -42,11 +47,8 @@ async def opened_flow_store(
         where = private_file(kind_and_place(place)[1])
     else:
         where = existing_place(place)
-    store = open_run_store(where)
-    try:
+    async with _opened(where) as store:
         yield store, where
-    finally:
-        await _close(store)
 
 
 @asynccontextmanager

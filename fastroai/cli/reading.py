@@ -31,7 +31,7 @@ async def list_runs(
             pipeline=pipeline,
             tag=tag,
             tenant=tenant,
-            limit=limit and limit + 1,
+            limit=limit + 1,
         )
     shown = found[:limit]
     if as_json:

@@ -34,7 +34,7 @@ async def list_questions(
 ) -> int:
     """See `app`."""
     async with opened_inbox(store, codec) as inbox:
-        found = await inbox.list(pipeline=pipeline, limit=limit and limit + 1)
+        found = await inbox.list(pipeline=pipeline, limit=limit + 1)
     shown = found[:limit]
     if as_json:
         print_json([question_shape(question) for question in shown])

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol, cast
-
-from pydantic import JsonValue
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from fastroai.cli.exits import FAILED, OK, complain, exit_code_of
 from fastroai.cli.opened import opened_store
@@ -18,45 +16,9 @@ from fastroai.errors import ConfigurationError, FastroAIError, FlowStopped
 from fastroai.plain_text import plain, plain_json
 from fastroai.records import dollars
 from fastroai.store.reading.history import RunHistory
-from fastroai.store.run_store import RunStore
 
-
-class Finished(Protocol):
-    """The result of a run."""
-
-    @property
-    def run_id(self) -> str:
-        """The id of the run."""
-        ...
-
-
-class Resumable(Protocol):
-    """A pipeline, a graph, or another object that can resume runs."""
-
-    async def resume(
-        self, run_id: str, *, store: RunStore, deps: object, force: bool, progress: bool, **options: Any
-    ) -> Finished:
-        """Go on with a run. The options have new values for the run: inputs, or an answer."""
-        ...
-
-
-class Forkable(Protocol):
-    """A pipeline, or another object that can fork runs."""
-
-    async def fork(
-        self,
-        run_id: str,
-        *,
-        at: str | None,
-        inputs: Mapping[str, JsonValue] | None,
-        outputs: Mapping[str, JsonValue] | None,
-        new_run_id: str | None,
-        store: RunStore,
-        deps: object,
-        progress: bool,
-    ) -> Finished:
-        """Start a run that reuses the beginning of another run."""
-        ...
+if TYPE_CHECKING:
+    from fastroai.runs.door import FrontDoor
 
 
 async def resume(
@@ -73,7 +35,7 @@ async def resume(
     as_json: bool,
 ) -> int:
     """See `app`."""
-    target = _target(pipeline)
+    target = _door(pipeline, "resume")
     options = _of_graph(inputs, answer, node) if _is_graph(target) else _of_pipeline(inputs, answer, node)
     if on_changed is not None:
         options["on_changed"] = on_changed
@@ -87,15 +49,15 @@ async def resume(
         )
 
 
-def _of_pipeline(inputs: str | None, answer: str | None, node: str | None) -> dict[str, object]:
+def _of_pipeline(inputs: str | None, answer: str | None, node: str | None) -> dict[str, Any]:
     for option, given in (("--answer", answer), ("--node", node)):
         if given is not None:
             raise ConfigurationError(option, given, "no value for a pipeline, which takes --inputs")
     return {"inputs": json_object("--inputs", inputs)}
 
 
-def _of_graph(inputs: str | None, answer: str | None, node: str | None) -> dict[str, object]:
-    options: dict[str, object] = {"inputs": json_object("--inputs", inputs)}
+def _of_graph(inputs: str | None, answer: str | None, node: str | None) -> dict[str, Any]:
+    options: dict[str, Any] = {"inputs": json_object("--inputs", inputs)}
     if answer is not None:
         options["input"] = json_value("--answer", answer)
     return options if node is None else {**options, "node": node}
@@ -114,7 +76,7 @@ async def fork(
     as_json: bool,
 ) -> int:
     """See `app`."""
-    target, given = _pipeline(pipeline), json_object("--inputs", inputs)
+    target, given = _door(pipeline, "fork"), json_object("--inputs", inputs)
     put, made = json_object("--outputs", outputs), await made_by(deps)
     async with opened_store(store) as opened:
         return await _run(
@@ -135,7 +97,7 @@ async def fork(
 
 
 async def _run(
-    history: RunHistory, run_id: str | None, run: Callable[[], Awaitable[Finished]], as_json: bool
+    history: RunHistory, run_id: str | None, run: Callable[[], Awaitable[object]], as_json: bool
 ) -> int:
     """Await a run, print how it ended, and return the exit code. The end is on record by then."""
     code = OK
@@ -170,22 +132,13 @@ async def _tell(history: RunHistory, run_id: str, as_json: bool) -> None:
         )
 
 
-def _target(target: str) -> Resumable:
+def _door(target: str, method: Literal["resume", "fork"]) -> FrontDoor[Any, Any, Any]:
     found = import_target("--pipeline", target)
-    if isinstance(found, type) or not hasattr(found, "resume"):
+    if isinstance(found, type) or not hasattr(found, method):
         kind = "class" if isinstance(found, type) else type(found).__name__
         expected = f"a Pipeline or a Graph; it is a {kind}"
         raise ConfigurationError("--pipeline", target, expected)
-    return cast("Resumable", found)
-
-
-def _pipeline(target: str) -> Forkable:
-    found = import_target("--pipeline", target)
-    if isinstance(found, type) or not hasattr(found, "fork"):
-        raise ConfigurationError(
-            "--pipeline", target, f"a Pipeline or a Graph; it is a {type(found).__name__}"
-        )
-    return cast("Forkable", found)
+    return cast("FrontDoor[Any, Any, Any]", found)
 
 
 def _is_graph(target: object) -> bool:

@@ -36,17 +36,14 @@ def validate(files: Sequence[str], as_json: bool) -> int:
         except WorkflowValidationError as error:
             problems, code = error.problems, max(code, FAILED)
         except OSError as error:
-            problems, code = (_unread(error),), NOT_FOUND
+            unread = WorkflowProblem(message=f"it cannot be read: {error.strerror}")
+            problems, code = (unread,), NOT_FOUND
         shapes.append(_validated(file, spec, problems))
         if not as_json:
             _print_validated(file, spec, problems)
     if as_json:
         print_json(shapes)
     return code
-
-
-def _unread(error: OSError) -> WorkflowProblem:
-    return WorkflowProblem(message=f"it cannot be read: {error.strerror}")
 
 
 def _validated(
@@ -136,8 +133,6 @@ def _write(output: str, text: str) -> None:
 
 def draw(file: str, flow: str | None, form: str, output: str | None, as_json: bool) -> int:
     """See `app`."""
-    if form not in _FORMATS:
-        raise ConfigurationError("--format", form, "mermaid or svg")
     try:
         spec = load_spec(Path(file))
     except WorkflowValidationError as error:

@@ -8,6 +8,7 @@ import os
 import re
 import sys
 import traceback
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
@@ -40,6 +41,17 @@ def import_target(option: str, target: str) -> object:
             raise ConfigurationError(option, target, f"an attribute of {module_name!r}.{hint}")
         found = getattr(found, name)
     return found
+
+
+def imported(target: str) -> Sequence[object]:
+    """Return the object that `--import module:attribute` names, or all those of a module.
+
+    Raises:
+        ConfigurationError: there is no such object, or the module cannot be imported.
+    """
+    if ":" in target:
+        return [import_target("--import", target)]
+    return [*vars(import_module("--import", target, target)).values()]
 
 
 def import_module(option: str, target: str, name: str) -> ModuleType:

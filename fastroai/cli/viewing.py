@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastroai.cli.exits import OK
 from fastroai.cli.opened import opened_book, opened_store, without_plugins
-from fastroai.cli.targets import codec_at, import_module, import_target
+from fastroai.cli.targets import codec_at, imported
 from fastroai.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -37,11 +37,7 @@ def _runnables(target: str) -> Iterable[FrontDoor[Any, Any, Any]]:
     """
     from fastroai.runs.door import FrontDoor
 
-    if ":" in target:
-        found: list[object] = [import_target("--import", target)]
-    else:
-        found = list(vars(import_module("--import", target, target)).values())
-    doors: list[FrontDoor[Any, Any, Any]] = [one for one in found if isinstance(one, FrontDoor)]
+    doors: list[FrontDoor[Any, Any, Any]] = [one for one in imported(target) if isinstance(one, FrontDoor)]
     if not doors:
         expected = "a module with pipelines, graphs or flows, or one of them, as in app.pipelines:support"
         raise ConfigurationError("--import", target, expected)

@@ -10,7 +10,7 @@ import typer
 
 from fastroai.cli.exits import OK
 from fastroai.cli.opened import opened_store, without_plugins
-from fastroai.cli.targets import codec_at, import_module, import_target
+from fastroai.cli.targets import codec_at, imported
 from fastroai.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def _application(imports: Sequence[str], url: str | None, name: str | None, code
     from fastroai.distributed import Distributed
     from fastroai.runs.door import FrontDoor
 
-    found = [one for target in imports for one in _objects(target)]
+    found = [one for target in imports for one in imported(target)]
     apps = list({id(one): one for one in found if isinstance(one, Distributed)}.values())
     if len(apps) > 1:
         raise ConfigurationError("--import", imports, "one application, as in app.pipelines:app")
@@ -81,12 +81,6 @@ def _application(imports: Sequence[str], url: str | None, name: str | None, code
     app = Distributed(_needed(url), name=name, codec=codec_at(codec))
     app.register(*{id(door): door for door in doors}.values())
     return app
-
-
-def _objects(target: str) -> Sequence[object]:
-    if ":" in target:
-        return [import_target("--import", target)]
-    return list(vars(import_module("--import", target, target)).values())
 
 
 def _needed(url: str | None) -> str:

@@ -296,7 +296,7 @@ class Distributed(Client):
         if registered is None:
             keeper, checked = await self._keeper_and_inputs(name, inputs)
         else:
-            keeper = registered.keeper(self.store)
+            keeper = registered.door.keeper_of(self.store)
             checked = registered.door.checked_inputs(dict(inputs or {}))
         return await self._start(keeper, checked, **options)
 
@@ -324,7 +324,7 @@ class Distributed(Client):
         registered = self._doors.get(name_of(name))
         if registered is None or not isinstance(registered.door, RowRuns):
             return await super().map(name, rows, **options)
-        return await self._map(registered.keeper(self.store), registered.door.target, rows, **options)
+        return await self._map(registered.door.keeper_of(self.store), registered.door.target, rows, **options)
 
     async def _has_partitions(self, queue: str) -> bool:
         declared = self._declared_here(queue)
@@ -374,7 +374,9 @@ class Distributed(Client):
         check_count("concurrency", concurrency, least=1)
         check_count("max_deaths", max_deaths, least=1, required=True)
         check_seconds("graceful_timeout", graceful_timeout, zero=True)
-        knows = {name: fingerprint(one.keeper(self.store).definition) for name, one in self._doors.items()}
+        knows = {
+            name: fingerprint(one.door.keeper_of(self.store).definition) for name, one in self._doors.items()
+        }
         terms = WorkerTerms(
             queues=tuple(queues),
             declared=dict.fromkeys(queues, QueueOptions(worker_concurrency=concurrency)) | self._declared,

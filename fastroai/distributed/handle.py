@@ -125,7 +125,7 @@ class RunHandle(Generic[ResultT]):
         Raises:
             RunNotFound: there is no such run.
         """
-        found = await read_header(self._store, self.run_id)
+        found = await read_header(self._client.store, self.run_id)
         routing = found.header.routing
         return RunStanding(
             status=found.state,
@@ -137,11 +137,11 @@ class RunHandle(Generic[ResultT]):
 
     async def state(self) -> RunSnapshot:
         """Return what is on record of the run: its outputs so far, its questions, its trace."""
-        return await self._history.state(self.run_id)
+        return await self._client.history.state(self.run_id)
 
     def follow(self, *, after: int = 0) -> FollowedRun:
         """Iterate the facts of the run with their positions, live, as `pipeline.follow` does."""
-        return self._history.follow(self.run_id, after=after)
+        return self._client.history.follow(self.run_id, after=after)
 
     async def wait(self, *, timeout: Duration | None = None) -> RunSnapshot:
         """Wait until the run has ended, or waits for people or messages, and return what is on record.
@@ -171,7 +171,7 @@ class RunHandle(Generic[ResultT]):
                 await asyncio.wait([following], timeout=_LOOK)
                 if (
                     not following.done()
-                    and (await read_header(self._store, self.run_id)).state == "set_aside"
+                    and (await read_header(self._client.store, self.run_id)).state == "set_aside"
                 ):
                     return
             following.result()
@@ -184,7 +184,7 @@ class RunHandle(Generic[ResultT]):
             return True
         if state.status != "paused":
             return False
-        found = await read_header(self._store, self.run_id)
+        found = await read_header(self._client.store, self.run_id)
         header = found.header
         is_timed = header.due_at is not None and not header.questions and not header.receives
         is_given = header.routing is not None and is_due(found, header.routing.app)
@@ -206,14 +206,14 @@ class RunHandle(Generic[ResultT]):
         async with asyncio.timeout(None if timeout is None else seconds_above_zero("timeout", timeout)):
             state = await self.wait()
             if isinstance(door, RowRuns):
-                return cast("ResultT", await door.table(self.run_id, store=self._store))
+                return cast("ResultT", await door.table(self.run_id, store=self._client.store))
             if state.status != "finished":
                 raise RunStopped(self.run_id, state)
-            inputs = dict(state.inputs)
+            inputs, store = dict(state.inputs), self._client.store
             while True:
                 # A worker that dies after the last fact leaves the header to the one that takes the run up.
                 with suppress(RunExists, RunInProgress):
-                    return await execute(inputs, run_id=self.run_id, store=self._store, on_existing="return")
+                    return await execute(inputs, run_id=self.run_id, store=store, on_existing="return")
                 await asyncio.sleep(_PAUSE)
 
     async def fork(
@@ -232,7 +232,7 @@ class RunHandle(Generic[ResultT]):
             RunExists: the new id is taken.
         """
         found, door = await self._with_code("fork()")
-        keeper = door.keeper_of(self._store)
+        keeper = door.keeper_of(self._client.store)
         if (before := found.header.routing) is not None:
             routing = Routing(
                 app=self._client.app,
@@ -254,7 +254,7 @@ class RunHandle(Generic[ResultT]):
         Raises:
             RunStatusConflict: it has finished, or was cancelled before.
         """
-        await self._history.cancel(self.run_id)
+        await self._client.history.cancel(self.run_id)
 
     async def pause(self) -> None:
         """Let the run finish its current steps, and halt; `resume` continues it.
@@ -262,7 +262,7 @@ class RunHandle(Generic[ResultT]):
         Raises:
             RunStatusConflict: no worker carries it now.
         """
-        await self._history.pause(self.run_id)
+        await self._client.history.pause(self.run_id)
 
     async def resume(
         self, *, inputs: Mapping[str, Any] | None = None, answers: Mapping[str, Any] | None = None
@@ -281,12 +281,12 @@ class RunHandle(Generic[ResultT]):
             QuestionClosed: the run does not wait for one of the answers; nothing was put on record.
         """
         codec = self._client.codec
-        if inputs and (await read_header(self._store, self.run_id)).header.rows is not None:
+        if inputs and (await read_header(self._client.store, self.run_id)).header.rows is not None:
             expected = "none: a run of rows continues with those on record. Map others with another run_id"
             raise ConfigurationError("inputs", inputs, expected)
         given: dict[str, JsonValue] = to_jsonable_python(dict(inputs or {}))
         await resume_elsewhere(
-            self._store,
+            self._client.store,
             self.run_id,
             codec,
             inputs={name: seal(value, codec) for name, value in given.items()},
@@ -315,17 +315,9 @@ class RunHandle(Generic[ResultT]):
 
     async def _with_code(self, what: str, advice: str = "") -> tuple[FoundHeader, FrontDoor[Any, Any, Any]]:
         """Return what is on record of the run, and its pipeline, of which this process has the code."""
-        found = await read_header(self._store, self.run_id)
+        found = await read_header(self._client.store, self.run_id)
         name = found.header.pipeline
         door = self._client.door_of(name)
         if door is None:
             raise ConfigurationError(what, self.run_id, f"a call where {name!r} is registered{advice}")
         return found, door
-
-    @property
-    def _store(self) -> RunStore:
-        return self._client.store
-
-    @property
-    def _history(self) -> RunHistory:
-        return self._client.history

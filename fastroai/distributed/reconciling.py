@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final
+from typing import Final, TypeAlias
 
 from fastroai.distributed.engine import AT_ONCE, EngineClient, Row
 from fastroai.distributed.roster import Roster, read_roster
@@ -46,6 +46,10 @@ _KEPT: Final = timedelta(days=1)
 logger: Final = logging.getLogger("fastroai.distributed")
 
 
+Adopts: TypeAlias = Callable[[FoundHeader], Awaitable[str | None]]
+"""Function that returns a version of the code that can carry a run whose definition no worker knows."""
+
+
 async def go_on(
     store: RunStore,
     engine: EngineClient,
@@ -54,20 +58,20 @@ async def go_on(
     roster: Roster,
     *,
     most_deaths: int,
-    adopt: str | None = None,
+    adopts: Adopts | None = None,
     lost: frozenset[str] = frozenset(),
-) -> bool:
-    """Give a run that is due the stretch that it needs. Return whether it has one now.
+) -> None:
+    """Give a run that is due the stretch that it needs, if a worker can carry it.
 
-    A run is set aside when so many workers in a row have died with it. `adopt` is a version of the code that
-    can carry the run, although it knows another definition.
+    A run is set aside when so many workers in a row have died with it. `adopts` is asked where no worker
+    knows its definition.
     """
     needs = next_of(found, row, roster, lost)
     if needs.fate == "has one":
-        return True
-    version = needs.version or adopt
+        return
+    version = needs.version or (None if adopts is None else await adopts(found))
     if version is None:
-        return False  # nobody knows the run: it waits
+        return  # nobody knows the run: it waits
     header = found.header
     if needs.fate == "renew":
         assert row is not None
@@ -76,7 +80,7 @@ async def go_on(
         try:
             await change_header(store, found, header)
         except RevisionConflict:
-            return True  # it goes on, or another worker was faster
+            return  # it goes on, or another worker was faster
         await engine.cancel([row.id])  # so that it keeps no place in its queue
         if header.routing is not None and header.routing.is_set_aside:
             logger.error(
@@ -84,9 +88,8 @@ async def go_on(
                 header.run_id,
                 header.routing.deaths,
             )
-            return False
+            return
     await engine.enqueue(to_enqueue(found, header, version))
-    return True
 
 
 async def _done(store: RunStore, found: FoundHeader) -> int:
@@ -114,19 +117,18 @@ class Reconciler:
         app: str,
         *,
         executor: str,
-        version: str,
         most_deaths: int,
         is_carried: Callable[[str], bool],
-        adopts: Callable[[FoundHeader], Awaitable[bool]],
+        adopts: Adopts,
         sweep_firings: Callable[[Roster], Awaitable[None]],
     ) -> None:
         """Prepare it for a worker.
 
-        `is_carried` says whether the worker carries a stretch now, and `adopts` whether its code can carry a
-        run whose definition no worker knows. `sweep_firings` starts runs of schedules that nobody starts.
+        `is_carried` says whether the worker carries a stretch now. `sweep_firings` starts runs of schedules
+        that nobody starts.
         """
         self._store, self._engine, self._app = store, engine, app
-        self._executor, self._version, self._most_deaths = executor, version, most_deaths
+        self._executor, self._most_deaths = executor, most_deaths
         self._is_carried, self._adopts, self._sweep_firings = is_carried, adopts, sweep_firings
         self._paused, self._begun = _Cursor(), _Cursor()
         self._unheard: dict[str, float] = {}
@@ -149,7 +151,7 @@ class Reconciler:
     async def look(self) -> None:
         """Look once: at the runs that are due, and at a page of those that have not ended."""
         self._looks += 1
-        found = [*await self._due(), *await self._unended()]
+        found = [*await self._due(), *await self._mine(_UNENDED, self._begun)]
         if found or self._looks % _SWEEP == 0:
             roster = await read_roster(self._store, self._app)
             if self._looks % _SWEEP == 0:
@@ -163,9 +165,6 @@ class Reconciler:
         until = await store_time(self._store) + _MICROSECOND
         query = RunQuery(status="paused", due_until=until, sort="updated", ascending=True)
         return await self._mine(query, self._paused)
-
-    async def _unended(self) -> Sequence[FoundHeader]:
-        return await self._mine(_UNENDED, self._begun)
 
     async def _mine(self, query: RunQuery, cursor: _Cursor) -> Sequence[FoundHeader]:
         """Return the runs on the next page that are due, and that this application carries."""
@@ -184,29 +183,17 @@ class Reconciler:
         rows = await self._engine.rows([_id_of(found) for found in due])
         lost = self._lost(rows)
         for found in due:
-            row = rows.get(_id_of(found))
             with suppress(RunNotFound):  # it was deleted meanwhile
-                if not await self._go_on(found, row, roster, lost) and await self._adopts(found):
-                    await self._go_on(found, row, roster, lost, adopt=self._version)
-
-    async def _go_on(
-        self,
-        found: FoundHeader,
-        row: Row | None,
-        roster: Roster,
-        lost: frozenset[str],
-        adopt: str | None = None,
-    ) -> bool:
-        return await go_on(
-            self._store,
-            self._engine,
-            found,
-            row,
-            roster,
-            most_deaths=self._most_deaths,
-            lost=lost,
-            adopt=adopt,
-        )
+                await go_on(
+                    self._store,
+                    self._engine,
+                    found,
+                    rows.get(_id_of(found)),
+                    roster,
+                    most_deaths=self._most_deaths,
+                    adopts=self._adopts,
+                    lost=lost,
+                )
 
     def _lost(self, rows: Mapping[str, Row]) -> frozenset[str]:
         """Return the stretches that this worker has begun by their rows, and knows nothing of."""

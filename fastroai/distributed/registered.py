@@ -12,7 +12,6 @@ from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
 from fastroai.distributed.roster import KnownDefinition
 from fastroai.rows.row_runs import RowRuns
 from fastroai.runs.door import FrontDoor
-from fastroai.runs.openings import RunKeeper
 from fastroai.store.run_store import RunStore
 
 
@@ -47,13 +46,9 @@ class Registered:
     door: FrontDoor[Any, Any, Any]
     deps_factory: DepsFactory | None
 
-    def keeper(self, store: RunStore) -> RunKeeper:
-        """Return what puts its runs on record."""
-        return self.door.keeper_of(store)
-
     def known(self, store: RunStore) -> KnownDefinition:
         """Return what processes without the code have to know of it."""
-        keeper = self.keeper(store)
+        keeper = self.door.keeper_of(store)
         return KnownDefinition(
             name=self.door.name,
             kind=keeper.kind,

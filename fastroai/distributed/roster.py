@@ -10,8 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cache
-from typing import Any, Final
+from typing import Final
 
 from pydantic import JsonValue, TypeAdapter
 
@@ -57,6 +56,10 @@ class KnownDefinition:
     """Whether the values of its runs go through a codec."""
 
 
+_WORKER: Final = TypeAdapter(WorkerRecord)
+_DEFINITION: Final = TypeAdapter(KnownDefinition)
+
+
 @dataclass(frozen=True, slots=True)
 class Roster:
     """The living workers of an application, at some moment."""
@@ -91,7 +94,7 @@ async def read_roster(store: RunStore, app: str) -> Roster:
     now, living = await store_time(store), list[WorkerRecord]()
     async for found in keys_with(store, _worker_key(app, "")):
         if found.value:
-            worker = _adapter(WorkerRecord).validate_json(found.value)
+            worker = _WORKER.validate_json(found.value)
             if worker.until > now and not is_dead(worker.owner):
                 living.append(worker)
     return Roster(living)
@@ -99,15 +102,12 @@ async def read_roster(store: RunStore, app: str) -> Roster:
 
 async def sign_on(store: RunStore, app: str, worker: WorkerRecord) -> None:
     """Put on record that a worker lives, or lives on. Forget those who died long ago."""
-    key, value = _worker_key(app, worker.executor), _adapter(WorkerRecord).dump_json(worker)
+    key, value = _worker_key(app, worker.executor), _WORKER.dump_json(worker)
     await _write(store, key, value)
     if not deletes_at_revision(store):
         return
     async for found in keys_with(store, _worker_key(app, "")):
-        if (
-            found.value
-            and _adapter(WorkerRecord).validate_json(found.value).until < worker.since - _FORGOTTEN
-        ):
+        if found.value and _WORKER.validate_json(found.value).until < worker.since - _FORGOTTEN:
             with suppress(RevisionConflict):
                 await store.delete(found.key, revision=found.revision)
 
@@ -119,31 +119,24 @@ async def sign_off(store: RunStore, app: str, executor: str) -> None:
 
 async def publish(store: RunStore, app: str, known: KnownDefinition) -> None:
     """Put a definition on record, for processes without its code."""
-    await _write(store, _definition_key(app, known.name), _adapter(KnownDefinition).dump_json(known))
+    await _write(store, _definition_key(app, known.name), _DEFINITION.dump_json(known))
 
 
 async def published(store: RunStore, app: str, name: str) -> KnownDefinition | None:
     """Return the definition of this name that was put on record last."""
     found = await store.read(_definition_key(app, name))
-    return _adapter(KnownDefinition).validate_json(found.values[-1]) if found.values else None
+    return _DEFINITION.validate_json(found.values[-1]) if found.values else None
 
 
 async def published_names(store: RunStore, app: str) -> Sequence[str]:
     """Return the names of all definitions on record."""
     prefix = f"{_DEFINITIONS}{app}:"
-    return sorted(
-        [_adapter(KnownDefinition).validate_json(one.value).name async for one in keys_with(store, prefix)]
-    )
+    return sorted([_DEFINITION.validate_json(one.value).name async for one in keys_with(store, prefix)])
 
 
 async def published_apps(store: RunStore) -> Sequence[str]:
     """Return the names of all applications whose definitions are on record."""
     return sorted({one.key.split(":")[1] async for one in keys_with(store, _DEFINITIONS)})
-
-
-@cache
-def _adapter(of: type[Any]) -> TypeAdapter[Any]:
-    return TypeAdapter(of)
 
 
 def _worker_key(app: str, executor: str) -> str:

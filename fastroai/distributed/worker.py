@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import contextvars
 import logging
 import os
@@ -50,8 +49,7 @@ from fastroai.errors import (
 from fastroai.runs.request import RunRequest
 from fastroai.runs.taking_up.termination import catching_termination, end_by
 from fastroai.runtime.concurrency.tasks import end_tasks
-from fastroai.runtime.events import OnEvent, listener_of
-from fastroai.runtime.facts import RunEvent
+from fastroai.runtime.events import OnEvent, both, listener_of
 from fastroai.runtime.owner import process_owner
 from fastroai.store.partial_text import PartialTextWriter
 from fastroai.store.reading.index import store_time
@@ -111,7 +109,7 @@ class Worker:
         self._engine_url, self._fire, self._on_event = engine_url, fire, on_event
         executor = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         self._rows = Engine(engine_url, app, executor=executor, version=terms.version)
-        self._knows = {name: fingerprint(one.keeper(store).definition) for name, one in doors.items()}
+        self._knows = {name: fingerprint(one.door.keeper_of(store).definition) for name, one in doors.items()}
         self._carried: dict[str, asyncio.Task[None]] = {}
         """The stretches that go on here, by id."""
         self._run_ids: dict[str, tuple[str, str]] = {}
@@ -202,7 +200,6 @@ class Worker:
             self._engine,
             self._app,
             executor=self.executor,
-            version=self._rows.version,
             most_deaths=self._terms.most_deaths,
             is_carried=self._carried.__contains__,
             adopts=self._adopts,
@@ -311,17 +308,15 @@ class Worker:
         loop = self._loop
         if loop is None or self._is_ending:
             return  # the run gets another stretch
-        done: concurrent.futures.Future[None] = concurrent.futures.Future()
-
-        def begin() -> None:
-            # In a context of its own, in which no workflow of the engine is current: otherwise the engine
-            # would keep results of steps by their positions.
-            context = contextvars.Context()
-            task = loop.create_task(self._stretch(run_id, epoch, number), context=context)
-            task.add_done_callback(lambda ended: _tell(ended, done))
-
-        loop.call_soon_threadsafe(begin)
-        await asyncio.wrap_future(done)
+        # In a context of its own, in which no workflow of the engine is current: otherwise the engine would
+        # keep results of steps by their positions.
+        stretch = self._stretch(run_id, epoch, number)
+        carried = contextvars.Context().run(asyncio.run_coroutine_threadsafe, stretch, loop)
+        try:
+            await asyncio.shield(asyncio.wrap_future(carried))
+        except asyncio.CancelledError:
+            if not carried.cancelled():  # else it has handed its run over
+                raise
 
     async def _stretch(self, run_id: str, epoch: str, number: int) -> None:
         """Carry a run until it ends or waits. Do nothing if another process has it."""
@@ -353,7 +348,7 @@ class Worker:
             known = ", ".join(map(repr, sorted(self._doors)))
             raise ConfigurationError("pipeline", name, f"a name that this worker has registered: {known}")
         try:
-            opening = await registered.keeper(self._store).take_up_if(run_id, is_wanted)
+            opening = await registered.door.keeper_of(self._store).take_up_if(run_id, is_wanted)
             if opening is None:
                 return
             header = found.header
@@ -368,7 +363,8 @@ class Worker:
                 )
                 made = registered.deps_factory(carried)
                 deps = await made if isawaitable(made) else made
-            request: RunRequest[Any] = RunRequest(None, deps, listener=listener_of(self._hearing(name)))
+            listener = both(listener_of(self._texts[name].add), listener_of(self._on_event))
+            request: RunRequest[Any] = RunRequest(None, deps, listener=listener)
             if self._is_ending:
                 return
             self._run_ids[stretch] = name, run_id
@@ -404,20 +400,8 @@ class Worker:
             logger.warning("run %r: its progress is unknown: %s", run_id, unread)
         return True
 
-    def _hearing(self, name: str) -> OnEvent:
-        texts, on_event = self._texts[name], self._on_event
-
-        async def hear(event: RunEvent) -> None:
-            texts.add(event)
-            if on_event is not None:
-                told = on_event(event)
-                if isawaitable(told):
-                    await told
-
-        return hear
-
-    async def _adopts(self, found: FoundHeader) -> bool:
-        """Return whether the code of this worker can carry a run that has another definition.
+    async def _adopts(self, found: FoundHeader) -> str | None:
+        """Return the version of the code of this worker if it can carry a run that has another definition.
 
         It can if the run has not reached what has changed. A run of rows asks changed rows anew, so older
         code leaves it to newer code, which would ask, and pay for, every row once more.
@@ -426,10 +410,10 @@ class Worker:
         registered, key = self._doors.get(header.pipeline), (header.epoch, found.revision)
         routing = header.routing
         if registered is None or routing is None or routing.queue not in self._terms.queues:
-            return False
+            return None
         if key in self._not_ours or (header.rows is not None and not await self._is_newest(header.pipeline)):
-            return False
-        keeper = registered.keeper(self._store)
+            return None
+        keeper = registered.door.keeper_of(self._store)
         try:
             recorded, _ = await keeper.read(header.run_id, running_too=True)
             keeper.check_definition(recorded, recorded.entries)
@@ -438,19 +422,10 @@ class Worker:
             if len(self._not_ours) >= _REMEMBERED:
                 self._not_ours.pop(next(iter(self._not_ours)))
             self._not_ours[key] = None
-            return False
-        return True
+            return None
+        return self._rows.version
 
     async def _is_newest(self, name: str) -> bool:
         """Return whether no worker has begun after this one that has another definition of this name."""
         known = await published(self._store, self._app, name)
         return known is not None and fingerprint(known.definition) == self._knows[name]
-
-
-def _tell(ended: asyncio.Task[None], done: concurrent.futures.Future[None]) -> None:
-    """Pass on how a task has ended. One that was cancelled has handed its run over."""
-    error = None if ended.cancelled() else ended.exception()
-    if error is None:
-        done.set_result(None)
-    else:
-        done.set_exception(error)

@@ -160,7 +160,8 @@ class BudgetExceeded(FastroAIError):
         if self.stopped == "step":
             return ", so the step was not started"
         if self.stopped == "run":
-            quote, left = self._amount(self.requested or 0), self._amount(self._left)
+            left = self._amount(max(0, self.limit - self.committed - self.reserved))
+            quote = self._amount(self.requested or 0)
             return f", so {left} is left. By its quote, the run could cost {quote}, so it was not started"
         what, end = ("next request", "sent") if self.stopped == "request" else ("purchase", "made")
         if self.requested is None:
@@ -170,10 +171,6 @@ class BudgetExceeded(FastroAIError):
         mostly = f", {self.causes[0].share:.0%} of it for {self.causes[0].what}" if self.causes else ""
         could = f"could {self._verb} {self._amount(least)}{shortest}{mostly}"
         return f", and the {what} {could}, so it was not {end}"
-
-    @property
-    def _left(self) -> int:
-        return max(0, self.limit - self.committed - self.reserved)
 
     @property
     def _advice(self) -> str:

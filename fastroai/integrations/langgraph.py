@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeAlias, cast, overload
 
 from pydantic import BaseModel
@@ -110,40 +110,33 @@ def as_node(
     _check_installed("as_node")
     from langchain_core.runnables import RunnableLambda
 
-    node = _Node(step, step_id, reads, writes, deps, config, pipeline_config)
-    return RunnableLambda(node.run_sync, node.run, name=node.step_id)
+    name = step_id or getattr(step, "__name__", None)
+    if not isinstance(name, str):
+        raise ConfigurationError("step_id", step_id, f"a name, as {step!r} has none")
+    if isinstance(reads, str):
+        raise ConfigurationError("reads", reads, f"a list of keys: [{reads!r}]")
+    defaults = pipeline_config or PipelineConfig()
+    pipeline: Pipeline[DepsT] = Pipeline(
+        name,
+        {name: step},
+        config=replace(defaults, classifiers=(_signals_are_final, *defaults.classifiers)),
+        step_configs={} if config is None else {name: config},
+    )
+    declared = outer_class(pipeline.declared_output())
+    if writes is None and isinstance(declared, type) and not _is_update(declared):
+        raise ConfigurationError("writes", writes, _UPDATE.format(name, declared.__name__))
+    node = _Node(pipeline, reads, writes, deps)
+    return RunnableLambda(node.run_sync, node.run, name=name)
 
 
+@dataclass(frozen=True, slots=True)
 class _Node(Generic[DepsT]):
     """A pipeline of one step, from the state of a graph to an update of it."""
 
-    def __init__(
-        self,
-        step: BaseStep[DepsT, Any],
-        step_id: str | None,
-        reads: Sequence[str] | None,
-        writes: str | None,
-        deps: DepsT | NotGiven,
-        config: StepConfig | None,
-        pipeline_config: PipelineConfig | None,
-    ) -> None:
-        name = step_id or getattr(step, "__name__", None)
-        if not isinstance(name, str):
-            raise ConfigurationError("step_id", step_id, f"a name, as {step!r} has none")
-        self.step_id = name
-        if isinstance(reads, str):
-            raise ConfigurationError("reads", reads, f"a list of keys: [{reads!r}]")
-        self.reads, self.writes, self.deps = reads, writes, deps
-        defaults = pipeline_config or PipelineConfig()
-        self.pipeline: Pipeline[DepsT] = Pipeline(
-            self.step_id,
-            {self.step_id: step},
-            config=replace(defaults, classifiers=(_signals_are_final, *defaults.classifiers)),
-            step_configs={} if config is None else {self.step_id: config},
-        )
-        declared = outer_class(self.pipeline.declared_output())
-        if writes is None and isinstance(declared, type) and not _is_update(declared):
-            raise ConfigurationError("writes", writes, _UPDATE.format(self.step_id, declared.__name__))
+    pipeline: Pipeline[DepsT]
+    reads: Sequence[str] | None
+    writes: str | None
+    deps: DepsT | NotGiven
 
     async def run(self, state: object) -> NodeUpdate:
         """Run the step in `ainvoke`."""
@@ -173,7 +166,7 @@ class _Node(Generic[DepsT]):
         from langgraph.types import Command
 
         for error in result.errors.values():  # with on_error="continue", which is for other steps
-            raise StepExecutionError(self.step_id, error) from error
+            raise StepExecutionError(self.pipeline.name, error) from error
         output: object = result.conversation_state if result.stopped_early else result.output
         if isinstance(output, Command):
             return output
@@ -182,7 +175,9 @@ class _Node(Generic[DepsT]):
         if isinstance(output, Mapping):
             return dict(output)  # LangGraph accepts only this mapping
         if not _is_update(type(output)):
-            raise ConfigurationError("writes", None, _UPDATE.format(self.step_id, type(output).__name__))
+            raise ConfigurationError(
+                "writes", None, _UPDATE.format(self.pipeline.name, type(output).__name__)
+            )
         return cast("NodeUpdate", output)
 
 

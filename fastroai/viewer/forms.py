@@ -10,6 +10,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 from pydantic import JsonValue
 
+from fastroai.records import NOT_GIVEN, NotGiven
+
 Kind: TypeAlias = Literal[
     "yes_no", "choice", "choices", "text", "line", "number", "lines", "json", "free", "group"
 ]
@@ -168,13 +170,6 @@ def _defaults(one: Field) -> Iterator[tuple[str, Sequence[str]]]:
         yield one.name, [found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)]
 
 
-class _Left:
-    """A field that is not in the object."""
-
-
-_LEFT: Final = _Left()
-
-
 @dataclass(slots=True)
 class Given:
     """What a person has given in a form."""
@@ -191,12 +186,12 @@ class Given:
     def value(self, form: Field) -> JsonValue:
         """Return the answer as JSON. What is wrong with it is in `problems`."""
         found = self._value(form)
-        return None if isinstance(found, _Left) else found
+        return None if isinstance(found, NotGiven) else found
 
-    def _value(self, one: Field) -> JsonValue | _Left:
+    def _value(self, one: Field) -> JsonValue | NotGiven:
         if one.kind == "group":
             found = {part.name.rpartition("/")[2]: self._value(part) for part in one.fields}
-            return {name: value for name, value in found.items() if not isinstance(value, _Left)}
+            return {name: value for name, value in found.items() if not isinstance(value, NotGiven)}
         if one.kind == "choices":
             return [one.choices[int(text)] for text in self.texts.get(one.name, ()) if _is_of(text, one)]
         text = self.first(one.name)
@@ -208,9 +203,9 @@ class Given:
             return self._nothing(one)
         return self._read(one, text.strip())
 
-    def _nothing(self, one: Field) -> JsonValue | _Left:
+    def _nothing(self, one: Field) -> JsonValue | NotGiven:
         if not one.required:
-            return _LEFT
+            return NOT_GIVEN
         if not one.nullable:
             self.problems[one.name] = "This is needed."
         return None

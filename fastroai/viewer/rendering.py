@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +16,7 @@ from fastroai.plain_text import plain
 from fastroai.store.record.payloads import masked
 from fastroai.tracing.redaction import redacted
 from fastroai.usage import format_cost
+from fastroai.viewer.streams import version_of
 
 _TEMPLATES: Final = Path(__file__).parent / "templates"
 _SEALED: Final = re.compile(r'\{\s*"\$sealed":\s*"[^"]*"\s*\}')
@@ -37,7 +37,7 @@ def environment() -> Environment:
     )
     made.filters["safe_part"] = Markup  # of what these templates have made already
     made.filters.update(
-        key=key,
+        key=version_of,
         asked=asked,
         redacted=redacted,
         hashes=hashes,
@@ -50,11 +50,6 @@ def environment() -> Environment:
         took=took,
     )
     return made
-
-
-def key(name: str) -> str:
-    """Return an id of HTML for a name, by which a list that has changed is put beside the one on the page."""
-    return sha256(name.encode()).hexdigest()[:16]
 
 
 def shown(value: object, limit: int = _LONGEST) -> str:

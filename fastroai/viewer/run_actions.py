@@ -125,18 +125,8 @@ class NotTaken(Exception):
         super().__init__(problem)
         self.problem, self._form = problem, form
 
-    @property
-    def step(self) -> str:
-        """The step whose form it is; empty for that of the run."""
-        return _text(self._form, "step")
-
-    @property
-    def what(self) -> str:
-        """Which form it is."""
-        return _text(self._form, "what")
-
     def text(self, name: str) -> str:
-        """What a field had."""
+        """What a field had: `step` and `what` say which form it is."""
         return _text(self._form, name)
 
 

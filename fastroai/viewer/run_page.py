@@ -38,7 +38,7 @@ MOST_DIFFERENCES: Final = 200
 
 async def show(visit: Visit, tried: NotTaken | None = None) -> Response:
     """Show a run; after a form that could not be taken, with what is wrong with it."""
-    view = await _view(visit, "" if tried is None else tried.step)
+    view = await _view(visit, "" if tried is None else tried.text("step"))
     live = _live(visit, view)
     stream = visit.url("run_stream", view.asked.query(seen=version_of(live)), run_id=view.run.run_id)
     return visit.page(
@@ -80,18 +80,14 @@ async def stream(visit: Visit) -> Response:
     run_id, asked = visit.param("run_id"), Asked.of(visit.request.query_params)
     await visit.run(run_id)
 
-    async def changes() -> AsyncGenerator[str]:
-        seen = visit.request.headers.get("last-event-id") or visit.request.query_params.get("seen")
+    async def texts() -> AsyncGenerator[str]:
         async for trace in _growing(visit.site.history, run_id):
             began = time.perf_counter()
             now = replace(visit, visitor=await visit.site.access.visitor(visit.request))
-            text = _live(now, RunView(await now.run(run_id), trace.redacted(), asked))
-            if (version := version_of(text)) != seen:
-                seen = version
-                yield text
+            yield _live(now, RunView(await now.run(run_id), trace.redacted(), asked))
             await asyncio.sleep(RESTS * (time.perf_counter() - began))
 
-    return event_stream(visit, changes)
+    return event_stream(visit, texts())
 
 
 async def diff(visit: Visit) -> Response:

@@ -16,7 +16,7 @@ from fastroai.records import Usage
 from fastroai.store.reading.history import RunSummary
 from fastroai.store.reading.run_queries import RunQuery
 from fastroai.store.record.headers import UNREADABLE
-from fastroai.viewer.access import Refused, Visitor
+from fastroai.viewer.access import Refused
 from fastroai.viewer.charts import SpendingOf, bars, columns
 from fastroai.viewer.visit import PageRoute, Visit
 
@@ -113,11 +113,7 @@ async def _spent(visit: Visit, since: datetime | None, by: Dimension) -> Sequenc
         if tenants is None:
             raise
         raise Refused(409, "The spending is not known", "A run in this period cannot be read.") from None
-    return _of_each(rows if tenants is None else _seen(rows, visit.visitor), by)
-
-
-def _seen(rows: Iterable[SpendingRow], visitor: Visitor) -> Iterable[SpendingRow]:
-    return (row for row in rows if visitor.sees(row.tenant))
+    return _of_each((row for row in rows if tenants is None or visit.visitor.sees(row.tenant)), by)
 
 
 def _of_each(rows: Iterable[SpendingRow], by: Dimension) -> Sequence[SpendingOf]:

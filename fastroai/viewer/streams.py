@@ -24,37 +24,43 @@ Render = Callable[[Visitor], Awaitable[str]]
 """A function that returns a part of a page as it is now, for a visitor as they are now."""
 
 
-def event_stream(visit: Visit, messages: Callable[[], AsyncGenerator[str]]) -> Response:
-    """Answer with a stream of messages, which are parts of a page in HTML. It ends when the messages do."""
-    headers = {"x-accel-buffering": "no"}  # or nginx would keep messages until it has many
-    return StreamingResponse(_events(visit, messages), media_type="text/event-stream", headers=headers)
-
-
-def live(visit: Visit, render: Render, *, every: float = POLL) -> Response:
-    """Answer with a stream of a part of a page, each time that it has changed.
+def event_stream(visit: Visit, texts: AsyncGenerator[str]) -> Response:
+    """Answer with a stream of a part of a page in HTML, each time that it has changed, until the texts end.
 
     The page says in `seen` what it has: see `version_of`. Browsers that connect again say what they had last.
     """
+    headers = {"x-accel-buffering": "no"}  # or nginx would keep messages until it has many
+    events = _events(visit, _changed(visit, texts))
+    return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 
-    async def changes() -> AsyncGenerator[str]:
-        last = visit.request.headers.get("last-event-id") or visit.request.query_params.get("seen")
+
+def live(visit: Visit, render: Render) -> Response:
+    """Answer with a stream of a part of a page, which is rendered every second."""
+
+    async def texts() -> AsyncGenerator[str]:
         while True:
-            text = await render(await visit.site.access.visitor(visit.request))
-            if (version := version_of(text)) != last:
-                last = version
-                yield text
-            await asyncio.sleep(every)
+            yield await render(await visit.site.access.visitor(visit.request))
+            await asyncio.sleep(POLL)
 
-    return event_stream(visit, changes)
+    return event_stream(visit, texts())
 
 
 def version_of(text: str) -> str:
-    """Return what tells a text from others."""
+    """Return what tells a text from others: a part of a page, or in an id of HTML, the id of a run."""
     return sha256(text.encode()).hexdigest()[:16]
 
 
-async def _events(visit: Visit, messages: Callable[[], AsyncGenerator[str]]) -> AsyncIterator[str]:
-    async with aclosing(messages()) as source:
+async def _changed(visit: Visit, texts: AsyncGenerator[str]) -> AsyncGenerator[str]:
+    last = visit.request.headers.get("last-event-id") or visit.request.query_params.get("seen")
+    async with aclosing(texts):
+        async for text in texts:
+            if (version := version_of(text)) != last:
+                last = version
+                yield text
+
+
+async def _events(visit: Visit, messages: AsyncGenerator[str]) -> AsyncIterator[str]:
+    async with aclosing(messages) as source:
         coming = asyncio.ensure_future(anext(source, None))
         try:
             while True:

@@ -156,7 +156,7 @@ class RunEvents:
                     if (shown := self._show(fact)) is not None:
                         yield _event("fact", {"position": position, **shown}, position)
                     continue
-                state = await self._state()
+                state = RunState.of(await self._host.history.state(self._run_id), self._caller)
                 yield _event("state", state)
                 if state.has_ended:
                     return
@@ -192,9 +192,6 @@ class RunEvents:
                 position = self._followed.position
                 self._followed = self._host.door.follow(self._run_id, after=position, store=self._host.store)
                 return True
-
-    async def _state(self) -> RunState:
-        return RunState.of(await self._host.history.state(self._run_id), self._caller)
 
     async def _new_text(self) -> list[ServerSentEvent]:
         """Return what steps have written since the last look; all of it for a client that has just come."""

@@ -4,8 +4,6 @@
 # Without `from __future__ import annotations`, as FastAPI reads annotations that are made in a function.
 
 from collections.abc import Callable, Coroutine
-from datetime import datetime
-from inspect import signature
 from typing import Annotated, Any, TypeAlias
 
 from pydantic import JsonValue
@@ -13,16 +11,14 @@ from starlette.exceptions import HTTPException
 
 from fastroai.errors import MissingExtraError
 from fastroai.runs.door import FrontDoor
-from fastroai.store.reading.run_queries import PAGE, RunOrder
-from fastroai.store.record.entries import RunState as RunStatus
 from fastroai.web.caller import Caller, DepsT, anybody
 from fastroai.web.client import client_response, schema_response
 from fastroai.web.events import Show, shown_to_clients
 from fastroai.web.host import RunsHost
 from fastroai.web.models import GivenAnswer, ProblemDetails, QuestionPage, Report, RunPage, RunState
-from fastroai.web.operations import LONGEST, RunOperations
+from fastroai.web.operations import RunOperations
 from fastroai.web.problems import MEDIA_TYPE, Problem, answered, invalid_input, refused
-from fastroai.web.query import check_query
+from fastroai.web.query import Events, Listed, Runs, Wait, check_query
 from fastroai.web.request_body import MOST_BYTES, limited
 
 try:
@@ -35,13 +31,7 @@ except ImportError as error:
 _Handler: TypeAlias = Callable[[Request], Coroutine[Any, Any, Response]]
 
 RunId = Annotated[str, Path(min_length=1, max_length=200)]
-Wait = Annotated[float, Query(ge=0, le=LONGEST, description="seconds to wait for the result")]
-After = Annotated[str | None, Query(description="`next` of the page before")]
-Limit = Annotated[int, Query(ge=1, le=200)]
-Tag = Annotated[str | None, Query(max_length=200)]
-Position = Annotated[int, Query(ge=0, description="the id of the last event that the client has")]
 LastEventId = Annotated[int | None, Header(ge=0)]
-CancelOnDisconnect = Annotated[bool, Query(description="cancel the run when this client leaves")]
 
 
 def runs_router(
@@ -87,48 +77,33 @@ def runs_router(
 
     @router.post("/runs", status_code=202, responses=_ENDED)
     async def start_run(
-        inputs: Inputs, request: Request, response: Response, who: Who, wait: Wait = 0
+        inputs: Inputs, request: Request, response: Response, who: Who, asked: Annotated[Wait, Query()]
     ) -> RunState:
         """Begin a run with an id of the server."""
-        return _started(response, *await do.start(who, await request.json(), wait=wait))
+        return _started(response, *await do.start(who, await request.json(), wait=asked.wait))
 
     @router.put("/runs/{run_id}", status_code=202, responses=_ENDED)
     async def start_run_with_id(
-        run_id: RunId, inputs: Inputs, request: Request, response: Response, who: Who, wait: Wait = 0
+        run_id: RunId,
+        inputs: Inputs,
+        request: Request,
+        response: Response,
+        who: Who,
+        asked: Annotated[Wait, Query()],
     ) -> RunState:
         """Begin a run with an id of the client. To repeat the request is safe: it begins once."""
-        return _started(response, *await do.start(who, await request.json(), run_id=run_id, wait=wait))
+        return _started(response, *await do.start(who, await request.json(), run_id=run_id, wait=asked.wait))
 
     @router.get("/runs")
-    async def list_runs(
-        who: Who,
-        status: RunStatus | None = None,
-        tag: Tag = None,
-        search: Annotated[str, Query(max_length=200)] = "",
-        started_since: datetime | None = None,
-        started_until: datetime | None = None,
-        sort: RunOrder = "started",
-        ascending: bool = False,
-        limit: Limit = PAGE,
-        after: After = None,
-    ) -> RunPage:
+    async def list_runs(who: Who, asked: Annotated[Runs, Query()]) -> RunPage:
         """List runs, newest first unless `sort` says otherwise."""
-        query = do.query(
-            who,
-            status=status,
-            tag=tag,
-            search=search,
-            started_since=started_since,
-            started_until=started_until,
-            sort=sort,
-            ascending=ascending,
-        )
-        return await do.list(who, query, limit=limit, after=after)
+        query = do.query(who, **asked.wanted())
+        return await do.list(who, query, limit=asked.limit, after=asked.after)
 
     @router.get("/runs/{run_id}")
-    async def read_run(run_id: RunId, who: Who, wait: Wait = 0) -> RunState:
+    async def read_run(run_id: RunId, who: Who, asked: Annotated[Wait, Query()]) -> RunState:
         """Return the state of a run, with its output when it has finished."""
-        return await do.read(who, run_id, wait=wait)
+        return await do.read(who, run_id, wait=asked.wait)
 
     @router.get("/runs/{run_id}/report")
     async def report_run(run_id: RunId, who: Who) -> Report:
@@ -137,19 +112,11 @@ def runs_router(
 
     @router.get("/runs/{run_id}/events", response_class=Response, responses=_STREAM)
     async def follow_run(
-        run_id: RunId,
-        who: Who,
-        after: Position = 0,
-        last_event_id: LastEventId = None,
-        cancel_on_disconnect: CancelOnDisconnect = False,
+        run_id: RunId, who: Who, asked: Annotated[Events, Query()], last_event_id: LastEventId = None
     ) -> Response:
         """Stream what happens in a run as server-sent events, from its beginning or after an event."""
-        found = await do.events(
-            who,
-            run_id,
-            after=after if last_event_id is None else last_event_id,
-            cancel_on_disconnect=cancel_on_disconnect,
-        )
+        after = asked.after if last_event_id is None else last_event_id
+        found = await do.events(who, run_id, after=after, cancel_on_disconnect=asked.cancel_on_disconnect)
         return Response(status_code=204) if found is None else found.response()
 
     @router.post("/runs/{run_id}/answers", status_code=202)
@@ -173,11 +140,10 @@ def runs_router(
         return await do.resume(who, run_id)
 
     @router.get("/questions")
-    async def list_questions(
-        who: Who, tag: Tag = None, limit: Limit = PAGE, after: After = None
-    ) -> QuestionPage:
+    async def list_questions(who: Who, asked: Annotated[Listed, Query()]) -> QuestionPage:
         """List the questions that wait for an answer."""
-        return await do.questions(who, do.query(who, tag=tag), limit=limit, after=after)
+        query = do.query(who, **asked.wanted())
+        return await do.questions(who, query, limit=asked.limit, after=asked.after)
 
     # Not in the schema: a prefix with parameters, as in "/customers/{customer}", has them in no probe.
 
@@ -220,7 +186,8 @@ def _problem_route(max_bytes: int) -> type[APIRoute]:
     class ProblemRoute(APIRoute):
         def get_route_handler(self) -> _Handler:
             handle = super().get_route_handler()
-            known = [*signature(self.endpoint).parameters]
+            models = [one.field_info.annotation for one in self.dependant.query_params]
+            known = {name for model in models for name in getattr(model, "model_fields", ())}
 
             async def handle_or_explain(request: Request) -> Response:
                 try:

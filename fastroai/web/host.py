@@ -18,7 +18,7 @@ from fastroai.runs.door import FrontDoor
 from fastroai.runs.quoting import Reserve
 from fastroai.runs.signatures import DepsFor, OnError
 from fastroai.runs.taking_up.serving import Service
-from fastroai.runtime.events import OnEvent
+from fastroai.runtime.events import OnEvent, listener_of
 from fastroai.runtime.facts import RunEvent, RunResumed, RunStarted
 from fastroai.runtime.options import check_count, check_seconds
 from fastroai.store import RunHistory, RunSummary
@@ -95,7 +95,7 @@ class RunsHost(Generic[DepsT]):
         codec = door.config.codec
         self.history = RunHistory(self.store, codec=codec)
         self.inbox = Inbox(self.store, codec=codec)
-        self._deps_for, self._reserve, self._on_event = deps_for, reserve, on_event
+        self._deps_for, self._reserve, self._listener = deps_for, reserve, listener_of(on_event)
         self._most, self._graceful_timeout = max_concurrency, in_seconds(graceful_timeout)
         self._running: set[asyncio.Task[None]] = set()
         self._texts: PartialTextWriter | None = None
@@ -182,7 +182,13 @@ class RunsHost(Generic[DepsT]):
             Problem: this process executes as many runs as it may (`max_concurrency`); status 503.
         """
         if self._workers is not None:
-            return await self._start_elsewhere(self._workers, run_id, inputs, caller)
+            if caller.deps is not NOT_GIVEN:
+                expected = "no value: deps_factory makes them in the worker"
+                raise ConfigurationError("deps", caller.deps, expected)
+            await self._workers.start(
+                self.door, inputs, run_id=run_id, tags=caller.tags, tenant=caller.tenant, budget=caller.budget
+            )
+            return
         summary = RunSummary(
             run_id=run_id,
             pipeline=self.door.name,
@@ -239,15 +245,6 @@ class RunsHost(Generic[DepsT]):
             lambda hear: resume(
                 run.run_id, deps=deps, store=self.store, reserve=self._reserve, on_event=hear
             ),
-        )
-
-    async def _start_elsewhere(
-        self, workers: Distributed, run_id: str, inputs: Mapping[str, object], caller: Caller[DepsT]
-    ) -> None:
-        if caller.deps is not NOT_GIVEN:
-            raise ConfigurationError("deps", caller.deps, "no value: deps_factory makes them in the worker")
-        await workers.start(
-            self.door, inputs, run_id=run_id, tags=caller.tags, tenant=caller.tenant, budget=caller.budget
         )
 
     async def goes_on(self, run: RunSnapshot) -> bool:
@@ -340,7 +337,5 @@ class RunsHost(Generic[DepsT]):
     async def _hear(self, event: RunEvent) -> None:
         if self._texts is not None:
             self._texts.add(event)
-        if self._on_event is not None:
-            told = self._on_event(event)
-            if isawaitable(told):
-                await told
+        if self._listener is not None:
+            await self._listener(event)

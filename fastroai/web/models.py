@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime
 from decimal import Decimal
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, PlainSerializer, WithJsonSchema
 
 from fastroai.store import RunSnapshot, RunSummary
 from fastroai.store.open_questions import Question
+from fastroai.store.record.entries import RunState as Status
 from fastroai.web.caller import Caller
 
 Usd = Annotated[
@@ -18,17 +19,6 @@ Usd = Annotated[
     WithJsonSchema({"type": "string", "pattern": r"^-?[0-9]+(\.[0-9]+)?$"}),
 ]
 """US dollars, exact: a decimal number as text."""
-Status = Literal[
-    "queued",
-    "running",
-    "interrupted",
-    "set_aside",
-    "paused",
-    "finished",
-    "failed",
-    "cancelled",
-    "unreadable",
-]
 
 
 class RunLine(BaseModel):

@@ -345,7 +345,8 @@ class RunOperations(Generic[DepsT]):
             run = await self.host.history.state(stored)
         except RunNotFound:
             return False
-        is_same = run.trace.pipeline == self.host.door.name and await self._is_of(caller, stored)
+        tenant = (await self.host.history.summary(stored)).tenant
+        is_same = run.trace.pipeline == self.host.door.name and caller.tenant in (None, tenant)
         if not is_same or not same_json(dict(run.inputs), as_json(inputs)):
             detail = "there is a run with this id and other inputs"
             raise Problem(409, "other-inputs", "The id is taken", detail)
@@ -361,9 +362,6 @@ class RunOperations(Generic[DepsT]):
         if given is None or given.reviewer != reviewer or not same_json(given.value, value):
             detail = "it takes no answer any more"
             raise Problem(409, "question-closed", "The question is closed", detail)
-
-    async def _is_of(self, caller: Caller[DepsT], stored: str) -> bool:
-        return caller.tenant in (None, (await self.host.history.summary(stored)).tenant)
 
     async def _state(self, caller: Caller[DepsT], stored: str, wait: float = 0.0) -> RunState:
         run = await self.host.history.state(stored)

@@ -3,11 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from datetime import datetime
+from typing import Any
 
+from pydantic import BaseModel, Field
 from starlette.requests import Request
 
 from fastroai.errors.texts import nearest
+from fastroai.store.reading.run_queries import PAGE, RunOrder
+from fastroai.store.record.entries import RunState
+from fastroai.web.operations import LONGEST
 from fastroai.web.problems import invalid_input
+
+
+class Wait(BaseModel):
+    """Options of a request that can wait for a run."""
+
+    wait: float = Field(0, ge=0, le=LONGEST, description="seconds to wait for the result")
+
+
+class Events(BaseModel):
+    """Options of a stream of events."""
+
+    after: int = Field(0, ge=0, description="the id of the last event that the client has")
+    cancel_on_disconnect: bool = Field(False, description="cancel the run when this client leaves")
+
+
+class Listed(BaseModel):
+    """Options of a list of questions."""
+
+    tag: str | None = Field(None, max_length=200)
+    limit: int = Field(PAGE, ge=1, le=200)
+    after: str | None = Field(None, description="`next` of the page before")
+
+    def wanted(self) -> dict[str, Any]:
+        """Return the fields of a `RunQuery`."""
+        return self.model_dump(exclude={"limit", "after"})
+
+
+class Runs(Listed):
+    """Options of a list of runs."""
+
+    status: RunState | None = None
+    search: str = Field("", max_length=200)
+    started_since: datetime | None = None
+    started_until: datetime | None = None
+    sort: RunOrder = "started"
+    ascending: bool = False
 
 
 def check_query(request: Request, known: Collection[str]) -> None:

@@ -3,60 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from datetime import datetime
 from inspect import isawaitable
 from typing import Any, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from fastroai.errors import ConfigurationError
-from fastroai.store.reading.run_queries import PAGE, RunOrder
-from fastroai.store.record.entries import RunState as RunStatus
 from fastroai.web.caller import Caller, DepsT
 from fastroai.web.client import client_response, schema_response
 from fastroai.web.events import Show, shown_to_clients
 from fastroai.web.host import RunsHost
 from fastroai.web.models import GivenAnswer
-from fastroai.web.operations import LONGEST, RunOperations
+from fastroai.web.operations import RunOperations
 from fastroai.web.problems import Problem, answered, invalid, invalid_input, refused
-from fastroai.web.query import check_query
+from fastroai.web.query import Events, Listed, Runs, Wait, check_query
 from fastroai.web.request_body import MOST_BYTES, limited
 
 CallerOf: TypeAlias = Callable[[Request], Caller[Any] | Awaitable[Caller[Any]]]
 """Returns who asks; it may be async, and may raise an `HTTPException`."""
 _Endpoint: TypeAlias = Callable[[Request, Caller[Any]], Awaitable[Response]]
-
-
-class _Query(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
-
-class _Wait(_Query):
-    wait: float = Field(0, ge=0, le=LONGEST)
-
-
-class _Events(_Query):
-    after: int = Field(0, ge=0)
-    cancel_on_disconnect: bool = False
-
-
-class _Listed(_Query):
-    tag: str | None = None
-    limit: int = Field(PAGE, ge=1, le=200)
-    after: str | None = None
-
-
-class _Runs(_Listed):
-    status: RunStatus | None = None
-    search: str = ""
-    started_since: datetime | None = None
-    started_until: datetime | None = None
-    sort: RunOrder = "started"
-    ascending: bool = False
 
 
 def runs_routes(
@@ -88,28 +57,28 @@ def runs_routes(
     do = RunOperations(runs, show=show)
 
     async def start(request: Request, who: Caller[Any]) -> Response:
-        wait = _Wait.model_validate(dict(request.query_params)).wait
+        wait = Wait.model_validate(dict(request.query_params)).wait
         run_id = request.path_params.get("run_id")
         begins, state = await do.start(who, await _object(request), run_id=run_id, wait=wait)
         return _json(state, 202 if begins and not state.has_ended else 200)
 
     async def listed(request: Request, who: Caller[Any]) -> Response:
-        asked = _Runs.model_validate(dict(request.query_params))
-        wanted = asked.model_dump(exclude={"limit", "after"})
-        return _json(await do.list(who, do.query(who, **wanted), limit=asked.limit, after=asked.after))
+        asked = Runs.model_validate(dict(request.query_params))
+        query = do.query(who, **asked.wanted())
+        return _json(await do.list(who, query, limit=asked.limit, after=asked.after))
 
     async def read(request: Request, who: Caller[Any]) -> Response:
-        wait = _Wait.model_validate(dict(request.query_params)).wait
+        wait = Wait.model_validate(dict(request.query_params)).wait
         return _json(await do.read(who, request.path_params["run_id"], wait=wait))
 
     async def report(request: Request, who: Caller[Any]) -> Response:
         return _json(await do.report(who, request.path_params["run_id"]))
 
     async def events(request: Request, who: Caller[Any]) -> Response:
-        asked = _Events.model_validate(dict(request.query_params))
+        asked = Events.model_validate(dict(request.query_params))
         last = request.headers.get("last-event-id")
         if last is not None:
-            asked = _Events.model_validate({**asked.model_dump(), "after": last})
+            asked = Events.model_validate({**asked.model_dump(), "after": last})
         found = await do.events(who, request.path_params["run_id"], **asked.model_dump())
         return Response(status_code=204) if found is None else found.response()
 
@@ -129,14 +98,14 @@ def runs_routes(
         return _json(await do.resume(who, request.path_params["run_id"]), 202)
 
     async def questions(request: Request, who: Caller[Any]) -> Response:
-        asked = _Listed.model_validate(dict(request.query_params))
-        query = do.query(who, tag=asked.tag)
+        asked = Listed.model_validate(dict(request.query_params))
+        query = do.query(who, **asked.wanted())
         return _json(await do.questions(who, query, limit=asked.limit, after=asked.after))
 
-    def route(path: str, method: str, endpoint: _Endpoint, query: type[_Query] = _Query) -> Route:
+    def route(path: str, method: str, endpoint: _Endpoint, query: type[BaseModel] | None = None) -> Route:
         async def respond(request: Request) -> Response:
             try:
-                check_query(request, query.model_fields.keys())
+                check_query(request, () if query is None else query.model_fields)
                 who = Caller() if caller is None else caller(request)
                 return await endpoint(limited(request, max_bytes), await who if isawaitable(who) else who)
             except HTTPException as error:
@@ -159,17 +128,17 @@ def runs_routes(
         return Response(status_code=204)
 
     return [
-        route("/runs", "POST", start, _Wait),
-        route("/runs", "GET", listed, _Runs),
-        route("/runs/{run_id}", "PUT", start, _Wait),
-        route("/runs/{run_id}", "GET", read, _Wait),
+        route("/runs", "POST", start, Wait),
+        route("/runs", "GET", listed, Runs),
+        route("/runs/{run_id}", "PUT", start, Wait),
+        route("/runs/{run_id}", "GET", read, Wait),
         route("/runs/{run_id}/report", "GET", report),
-        route("/runs/{run_id}/events", "GET", events, _Events),
+        route("/runs/{run_id}/events", "GET", events, Events),
         route("/runs/{run_id}/answers", "POST", answer),
         route("/runs/{run_id}/pause", "POST", pause),
         route("/runs/{run_id}/cancel", "POST", cancel),
         route("/runs/{run_id}/resume", "POST", resume),
-        route("/questions", "GET", questions, _Listed),
+        route("/questions", "GET", questions, Listed),
         Route("/ready", ready),
         Route("/live", live),
         Route("/client.js", client_response),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,8 @@ import pytest
 from support.patience import PATIENCE
 
 from fastroai import Pipeline, StepContext, send_message, step
-from fastroai.distributed import Distributed, QueueOptions, RunHandle, worker
+from fastroai.distributed import Distributed, QueueOptions, RunHandle
+from fastroai.distributed.worker import Worker
 
 FAST: Any = {"every": 0.02, "graceful_timeout": 1.0}
 
@@ -99,21 +99,17 @@ async def test_a_message_between_a_run_and_the_outcome_of_its_stretch_is_receive
     app: Distributed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run waits on record, and its stretch still counts as running."""
-    tell = worker._tell  # pyright: ignore[reportPrivateUsage]
-    told = threading.Event()
+    carry = Worker._stretch  # pyright: ignore[reportPrivateUsage]
+    was_sent = asyncio.Event()
 
-    def send_first(ended: asyncio.Task[None], done: Any) -> None:
-        if not told.is_set():
-            told.set()
-            sending = threading.Thread(
-                target=lambda: asyncio.run(send_message("one", "go", "now", store=app.store))
-            )
-            sending.start()
-            sending.join()
-        tell(ended, done)
+    async def carry_and_send(self: Worker, run_id: str, epoch: str, number: int) -> None:
+        await carry(self, run_id, epoch, number)
+        if not was_sent.is_set():
+            was_sent.set()
+            await send_message("one", "go", "now", store=app.store)
 
-    monkeypatch.setattr(worker, "_tell", send_first)
+    monkeypatch.setattr(Worker, "_stretch", carry_and_send)
     async with app.worker(**FAST):
         handle = await app.start("receiving", run_id="one")
         assert await _received(handle) == "now"
-    assert told.is_set()
+    assert was_sent.is_set()

@@ -267,7 +267,6 @@ async def test_stretches_of_dead_workers_leave_their_queues_and_those_of_other_a
             others,
             "other-app",
             executor="e",
-            version="v",
             most_deaths=1,
             is_carried=lambda stretch: False,
             adopts=_adopts_nothing,
@@ -302,4 +301,4 @@ async def test_rows_of_stretches_that_are_over_can_be_forgotten(app: Distributed
 
 
 async def _adopts_nothing(found: object) -> Any:
-    return False
+    return None

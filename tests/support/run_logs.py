@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -34,6 +35,7 @@ from fastroai.runtime.facts import (
     StepStarted,
     StopRequested,
 )
+from fastroai.store import SQLiteRunStore
 from fastroai.store.reading.index import add_to_index
 from fastroai.store.reading.trace import RunTrace
 from fastroai.store.record.entries import (
@@ -227,6 +229,17 @@ class Log:
         await store.compare_and_set(header_key(self.run_id), encode_header(header), revision=0)
         await store.append(log_key(header), [entry_to_store(e) for e in self.entries], revision=0)
         return header
+
+
+def write(store: SQLiteRunStore, *logs: Log, **changes: object) -> None:
+    """Put runs into a store, and close it."""
+
+    async def all_of_them() -> None:
+        for log in logs:
+            await log.write(store, **changes)
+        await store.aclose()
+
+    asyncio.run(all_of_them())
 
 
 def support_desk(run_id: str = "r1", **options: object) -> Log:

@@ -21,7 +21,7 @@ ItemT_co = TypeVar("ItemT_co", covariant=True)
 RunOrder: TypeAlias = Literal["started", "updated", "duration", "cost"]
 """What runs are sorted by."""
 
-STATES: Final = tuple(state for part in get_args(RunState) for state in get_args(part))
+STATES: Final = get_args(RunState)
 PAGE: Final = 50
 MOST_AT_ONCE: Final = 1_000
 """Most items of one page."""

@@ -20,7 +20,7 @@ from fastroai.store.reading.run_spending import Spent
 from fastroai.store.record.checksums import with_checksum, without_checksum
 from fastroai.store.record.formats import check_format_in, in_this_format
 
-RunState: TypeAlias = RunStatus | Literal["queued", "interrupted", "set_aside", "unreadable"]
+RunState: TypeAlias = Literal[RunStatus, "queued", "interrupted", "set_aside", "unreadable"]
 """Status of a run, as seen from outside.
 
 `queued`: it waits for a worker to begin it. `interrupted`: the process that ran it has died; it can be

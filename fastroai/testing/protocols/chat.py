@@ -5,23 +5,22 @@ from collections.abc import Iterator
 from fastroai.testing.protocols.wire import (
     Asked,
     Conversation,
+    OpenAIWire,
     ServerEvent,
-    Wire,
-    openai_error,
     openai_output_schema,
     openai_tool_choice,
+    openai_tools,
 )
 from fastroai.testing.replies import Usage
-from fastroai.testing.requests import JsonObject, Tool
+from fastroai.testing.requests import JsonObject
 from fastroai.testing.served_answers import Answer
 
 
-class Chat(Wire):
+class Chat(OpenAIWire):
     """The protocol of `POST /v1/chat/completions`."""
 
     name = "openai-chat"
     path = "/v1/chat/completions"
-    request_id_header = "x-request-id"
     id_prefix = "chatcmpl-"
 
     def _conversation(self, body: JsonObject) -> Conversation:
@@ -37,12 +36,8 @@ class Chat(Wire):
         return conversation
 
     def _asked(self, body: JsonObject) -> Asked:
-        functions = [tool["function"] for tool in body.get("tools") or () if tool["type"] == "function"]
         return Asked(
-            tools=tuple(
-                Tool(function["name"], function.get("description") or "", function.get("parameters") or {})
-                for function in functions
-            ),
+            tools=openai_tools(body.get("tools")),
             tool_choice=openai_tool_choice(body.get("tool_choice")),
             output_schema=openai_output_schema(body.get("response_format") or {}),
             max_tokens=body.get("max_completion_tokens") or body.get("max_tokens"),
@@ -91,10 +86,6 @@ class Chat(Wire):
         if usage is not None:
             yield ServerEvent(chunk | {"choices": [], "usage": _usage(usage)})
         yield ServerEvent("[DONE]")
-
-    def error(self, status: int, message: str, request_id: str) -> JsonObject:
-        """Return an error."""
-        return openai_error(status, message)
 
 
 def _completion(answer: Answer, kind: str) -> JsonObject:

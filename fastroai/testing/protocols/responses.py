@@ -5,25 +5,24 @@ from collections.abc import Iterator
 from fastroai.testing.protocols.wire import (
     Asked,
     Conversation,
+    OpenAIWire,
     ServerEvent,
-    Wire,
-    openai_error,
     openai_output_schema,
     openai_tool_choice,
+    openai_tools,
 )
 from fastroai.testing.replies import Usage
-from fastroai.testing.requests import JsonObject, Tool
+from fastroai.testing.requests import JsonObject
 from fastroai.testing.served_answers import Answer, Call
 
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
-class Responses(Wire):
+class Responses(OpenAIWire):
     """The protocol of `POST /v1/responses`."""
 
     name = "openai-responses"
     path = "/v1/responses"
-    request_id_header = "x-request-id"
     id_prefix = "resp_"
 
     def _conversation(self, body: JsonObject) -> Conversation:
@@ -43,11 +42,7 @@ class Responses(Wire):
 
     def _asked(self, body: JsonObject) -> Asked:
         return Asked(
-            tools=tuple(
-                Tool(tool["name"], tool.get("description") or "", tool.get("parameters") or {})
-                for tool in body.get("tools") or ()
-                if tool["type"] == "function"
-            ),
+            tools=openai_tools(body.get("tools")),
             tool_choice=openai_tool_choice(body.get("tool_choice")),
             output_schema=openai_output_schema((body.get("text") or {}).get("format") or {}),
             max_tokens=body.get("max_output_tokens"),
@@ -86,10 +81,6 @@ class Responses(Wire):
         body = self.body(answer)
         end = "response.incomplete" if body["incomplete_details"] else "response.completed"
         yield ServerEvent({"response": body}, end)
-
-    def error(self, status: int, message: str, request_id: str) -> JsonObject:
-        """Return an error."""
-        return openai_error(status, message)
 
 
 def _response(answer: Answer) -> JsonObject:

@@ -2,7 +2,7 @@
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -124,7 +124,7 @@ class Conversation:
         if role in ("system", "developer"):
             self.system.append(text)
         elif role in ("user", "assistant"):
-            self.messages.append(Message(as_speaker(role), text))
+            self.messages.append(Message("assistant" if role == "assistant" else "user", text))
         else:
             raise ValueError(f"unknown role {role!r}")
 
@@ -136,11 +136,6 @@ class Conversation:
         """Add the result of a tool."""
         name = next((call.name for call in self.tool_calls if call.id == call_id), "")
         self.tool_results.append(ToolResult(name, call_id, text_of(content)))
-
-
-def as_speaker(role: str) -> Literal["user", "assistant"]:
-    """Return `role` as one of the two roles that a message can have."""
-    return "assistant" if role == "assistant" else "user"
 
 
 def text_of(content: Any) -> str:
@@ -158,15 +153,29 @@ OPENAI_ERROR_TYPES = {
 }
 
 
-def openai_error(status: int, message: str) -> JsonObject:
-    """Return an error in the form of both protocols of OpenAI."""
-    kind = OPENAI_ERROR_TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
-    code = "rate_limit_exceeded" if status == 429 else None
-    return {"error": {"message": message, "type": kind, "param": None, "code": code}}
+class OpenAIWire(Wire):
+    """What both protocols of OpenAI have in common. Chat Completions nests what Responses does not."""
+
+    request_id_header = "x-request-id"
+
+    def error(self, status: int, message: str, request_id: str) -> JsonObject:
+        """Return an error."""
+        kind = OPENAI_ERROR_TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
+        code = "rate_limit_exceeded" if status == 429 else None
+        return {"error": {"message": message, "type": kind, "param": None, "code": code}}
+
+
+def openai_tools(tools: Sequence[JsonObject] | None) -> tuple[Tool, ...]:
+    """Return the function tools among the tools of both protocols of OpenAI."""
+    functions = [tool.get("function", tool) for tool in tools or () if tool["type"] == "function"]
+    return tuple(
+        Tool(function["name"], function.get("description") or "", function.get("parameters") or {})
+        for function in functions
+    )
 
 
 def openai_output_schema(asked: JsonObject) -> JsonObject | None:
-    """Return the schema of a format in both protocols of OpenAI. One of them nests it."""
+    """Return the schema of a format in both protocols of OpenAI."""
     if asked.get("type") == "json_schema":
         schema: JsonObject = asked.get("json_schema", asked)["schema"]
         return schema
@@ -174,7 +183,7 @@ def openai_output_schema(asked: JsonObject) -> JsonObject | None:
 
 
 def openai_tool_choice(choice: Any) -> ToolChoice:
-    """Return the tool choice of both protocols of OpenAI, which nest the names differently."""
+    """Return the tool choice of both protocols of OpenAI."""
     if not isinstance(choice, dict):
         return (choice if choice in ("required", "none") else "auto"), None
     if choice.get("type") != "allowed_tools":

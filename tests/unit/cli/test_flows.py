@@ -85,6 +85,8 @@ def test_a_store_without_flows_has_none(place: Path) -> None:
     drive(place, lambda runs: runs.list_flows())
     assert fastroai("flow", "list").stdout == "no flows\n"
     assert fastroai("gate", "list").stdout == "no gates wait for a decision\n"
+    for kind in ("flow", "gate"):
+        assert fastroai(kind, "list", "--limit", "-1").exit_code == 2
 
 
 def test_what_is_due_is_shown(flow: str) -> None:

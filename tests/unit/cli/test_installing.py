@@ -176,7 +176,7 @@ def test_the_scope_of_a_user_writes_into_the_home_folder_only(project: Path) -> 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("install", "--scope", "machine"), "--scope='machine': expected project or user"),
+        (("install", "--scope", "machine"), "'machine' is not one of 'project', 'user'"),
         (
             ("install", "--part", "skill"),
             "--part='skill': expected one of server, instructions, skills, hooks",

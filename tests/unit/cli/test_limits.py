@@ -136,7 +136,7 @@ def test_spending_is_reset_by_the_user_of_the_machine(store: str) -> None:
         (("set", "tenant:acme", "much"), "usd='much'"),
         (("set", "tenant:acme", "0"), "a positive amount of US dollars"),
         (("reset", "tenant:acme", "--by", " "), "by=' '"),
-        (("limits", "--format", "xml"), "one of table, json, csv"),
+        (("limits", "--format", "xml"), "'xml' is not one of 'table', 'json', 'csv'"),
         (("limits", "--window", "week"), "window='week'"),
     ],
 )

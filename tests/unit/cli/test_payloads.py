@@ -6,11 +6,13 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from support.workflow_specs import ARTICLE
 from typer.testing import CliRunner, Result
 
 from fastroai import Pipeline, StepContext, step
 from fastroai.cli.app import app
 from fastroai.store import FilePayloadStore, OffloadingRunStore, SQLiteRunStore
+from fastroai.workflows.driven_flows import WorkflowRuns
 
 LARGE = "Elderberry " * 50_000
 
@@ -50,3 +52,19 @@ def test_without_their_place_the_error_says_what_is_missing() -> None:
     result = called("trace", "r")
     assert result.exit_code != 0
     assert "it is in a payload store: give the OffloadingRunStore" in " ".join(result.output.split())
+
+
+def test_a_flow_is_read_and_continued_with_its_payloads(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def begin() -> str:
+        store = OffloadingRunStore(SQLiteRunStore("runs.db"), FilePayloadStore("payloads"))
+        begun = await WorkflowRuns(store).plan(ARTICLE, inputs={"topic": LARGE})
+        await store.aclose()
+        assert begun.status == "execute_step"
+        return begun.flow_id
+
+    flow = asyncio.run(begin())
+    monkeypatch.setenv("FASTROAI_PAYLOADS", "payloads")
+    for command in ("show", "resume", "audit"):
+        shown = CliRunner().invoke(app, ["flow", command, flow, "--json"])
+        assert shown.exit_code == 0, shown.output
+    assert LARGE in CliRunner().invoke(app, ["flow", "resume", flow, "--json"]).stdout

@@ -193,9 +193,10 @@ def test_an_error_is_one_line(with_a_run: Path) -> None:
     assert (gone.returncode, gone.stdout, gone.stderr.count("\n")) == (3, "", 1)
 
 
-def test_on_a_terminal_the_answer_decides(with_a_run: Path) -> None:
+@pytest.mark.parametrize(("answer", "code"), [(b"y\n", 0), (b"n\n", 4)])
+def test_on_a_terminal_the_answer_decides(with_a_run: Path, answer: bytes, code: int) -> None:
     controller, terminal = pty.openpty()
-    os.write(controller, b"n\n")
+    os.write(controller, answer)
     asked = subprocess.run(
         [sys.executable, "-m", "fastroai.cli", "runs", "delete", "one", "--store", "runs.db"],
         cwd=with_a_run,
@@ -207,7 +208,7 @@ def test_on_a_terminal_the_answer_decides(with_a_run: Path) -> None:
     )
     os.close(controller)
     os.close(terminal)
-    assert asked.returncode == 4
+    assert asked.returncode == code
     assert "Delete run one? [y/N]" in asked.stderr
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from support.run_logs import Log, definition
+from support.run_logs import Log, definition, write
 from typer.testing import CliRunner, Result
 
 from fastroai import Pipeline, SQLiteRunStore, StepContext, step
@@ -40,15 +40,6 @@ def json_of(*arguments: str) -> Any:
     result = call(*arguments, "--json")
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
-
-
-def write(store: SQLiteRunStore, *logs: Log, **changes: Any) -> None:
-    async def all_of_them() -> None:
-        for log in logs:
-            await log.write(store, **changes)
-        await store.aclose()
-
-    asyncio.run(all_of_them())
 
 
 def paused(run_id: str, question: Any, visit: int = 1) -> Log:

@@ -100,7 +100,7 @@ def test_the_table_says_where_a_name_or_a_cost_is_not_known(store: str) -> None:
         (("--by", "customer"), "day, pipeline, step, model, tenant, tag"),
         (("--since", "yesterday"), "--since='yesterday': expected an age, as in 7d"),
         (("--until", "1"), "--until='1': expected an age"),
-        (("--format", "xml"), "one of table, json, csv"),
+        (("--format", "xml"), "'xml' is not one of 'table', 'json', 'csv'"),
     ],
 )
 def test_options_that_cannot_be_meant_are_refused(store: str, options: tuple[str, ...], named: str) -> None:

@@ -28,4 +28,5 @@ def test_no_module_imports_the_rest_of_the_library(module: Path) -> None:
             imported.append(node.module or "")
 
     ours = [name for name in imported if name.partition(".")[0] == "fastroai"]
-    assert all(name.startswith("fastroai.testing") for name in ours)
+    allowed = {"fastroai.lazy"} if module.stem == "__init__" else set[str]()  # it counts nothing
+    assert {name for name in ours if not name.startswith("fastroai.testing")} <= allowed

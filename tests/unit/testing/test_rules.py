@@ -178,16 +178,6 @@ async def test_offered_function_tools_are_not_called_by_default(model: Model) ->
     assert (await agent.run("hi")).output == "echo: hi"
 
 
-async def test_an_output_tool_is_preferred_to_other_tools(model: Model) -> None:
-    agent = Agent(model, output_type=City)
-
-    @agent.tool_plain
-    def weather(city: str) -> str:
-        raise AssertionError("nobody asked for this")
-
-    assert (await agent.run("hi")).output.people == 1
-
-
 async def test_a_schema_that_cannot_be_filled_is_an_error_that_says_so(model_server: ModelServer) -> None:
     class Strange(BaseModel):
         code: str = Field(pattern="^AB-[0-9]{7}$")
