@@ -328,12 +328,16 @@ def with_budget(config: PipelineConfig, budget: BudgetLike) -> PipelineConfig:
 
 
 def rules_for(
-    policies: RetryPolicies | None, retries: int | None, delay: float, classifiers: tuple[Classifier, ...]
+    policies: RetryPolicies | None,
+    retries: int | None,
+    delay: float | None,
+    classifiers: tuple[Classifier, ...],
 ) -> RetryRules | None:
     """Return the rules of retries: by `policies`, else `retries` times; `None` without either."""
     if policies is not None:
         return RetryRules(policies, classifiers)
-    return None if retries is None else RetryRules.counted(retries, delay, classifiers)
+    backoff = DEFAULT_RETRY_DELAY if delay is None else delay
+    return None if retries is None else RetryRules.counted(retries, backoff, classifiers)
 
 
 def _checked(classifiers: Sequence[Classifier]) -> tuple[Classifier, ...]:

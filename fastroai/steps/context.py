@@ -29,7 +29,6 @@ from fastroai.records import NOT_GIVEN, Duration, NotGiven, RequestRecord, Token
 from fastroai.runtime import (
     BudgetView,
     Retry,
-    RetryRules,
     Scope,
     TextChunk,
     blocking,
@@ -42,15 +41,15 @@ from fastroai.runtime.concurrency.threads import run_in_thread
 from fastroai.runtime.options import check_count
 from fastroai.runtime.retrying.failures import stops
 from fastroai.steps.attempt import AttemptState
-from fastroai.steps.calling import CallConfig, CallOptions
-from fastroai.steps.config import OnError, ResolvedConfig, check_on_error
+from fastroai.steps.calling import CallOptions, call_settings
+from fastroai.steps.config import OnError, ResolvedConfig, check_on_error, rules_for
 from fastroai.steps.conversation import ConversationState
 from fastroai.steps.durability import (
-    call_retried,
     calls_used,
     last_conversation,
     restore_call,
     step_place,
+    step_retried,
 )
 from fastroai.steps.fanout import run_bounded
 from fastroai.steps.once import IfInterrupted, OnceRegister, SideEffect, idempotency_key
@@ -509,23 +508,21 @@ class StepContext(Generic[DepsT_co]):
             ConfigurationError: `agent` is not a `FastroAgent`, or an option is invalid.
             pydantic_ai.exceptions.AgentRunError: as in PydanticAI, if the last attempt fails.
         """
-        call, said = self._call(agent, message, options, name)
+        call = self._call(agent, message, options, name)
         talk = self._talk_of(call)
         with self._attempt.clock_paused():
             if talk is not None:
                 call = await talk.prepare(call, self)
-            response = await self._ask(agent, call, said.rules(call, self.config))
+            response = await self._ask(agent, call)
         if talk is not None:
             talk.heard(response.new_messages())
         return response
 
-    def _ask(
-        self, agent: AgentLike[OutputT], call: AgentCall, rules: RetryRules | None
-    ) -> Coroutine[Any, Any, ChatResponse[OutputT]]:
+    def _ask(self, agent: AgentLike[OutputT], call: AgentCall) -> Coroutine[Any, Any, ChatResponse[OutputT]]:
         attempts = functools.partial(
             retry_calls,
             lambda attempt: agent.dispatch(call.for_attempt(attempt)),
-            rules=rules,
+            rules=rules_for(call.retry, call.request_retries, call.request_retry_delay, call.classifiers),
             scoped=self._attempt.step,
             on_retry=functools.partial(self._report_call_retry, call),
             side_by_side=True,
@@ -560,7 +557,7 @@ class StepContext(Generic[DepsT_co]):
         Raises:
             ConfigurationError: `agent` is not a `FastroAgent`, or an option is invalid.
         """
-        call, _ = self._call(agent, message, options)
+        call = self._call(agent, message, options)
         talk = self._talk_of(call)
         if talk is not None:
             prepare = functools.partial(talk.prepare, context=self)
@@ -573,20 +570,15 @@ class StepContext(Generic[DepsT_co]):
 
     def _call(
         self, agent: AgentLike[Any], message: Prompt, options: CallOptions, name: str | None = None
-    ) -> tuple[AgentCall, CallConfig]:
-        """Return a call of an agent, which is named by its number by default, and its own settings."""
-        said = CallConfig(
-            options.get("timeout", NOT_GIVEN),
-            options.get("retries", NOT_GIVEN),
-            options.get("retry_delay", NOT_GIVEN),
-            options.get("retry", NOT_GIVEN),
-        )
+    ) -> AgentCall:
+        """Return a call of an agent, which is named by its number by default."""
+        settings = call_settings(options, self.config)
         limits = limits_of(options.get("budget"), options.get("cost_budget"))
         self._check_open()
         check_agent(agent)
         self._calls += 1
         deps = options.get("deps", NOT_GIVEN)
-        call = AgentCall(
+        return AgentCall(
             prompt=message,
             deps=self.deps if deps is NOT_GIVEN else deps,
             message_history=options.get("message_history"),
@@ -597,9 +589,8 @@ class StepContext(Generic[DepsT_co]):
             },
             limits=limits,
             call=name or str(self._calls),
-            **said.options(self.config),
+            **settings,
         )
-        return call, said
 
     def _talk_of(self, call: AgentCall) -> Talk[StepContext[Any]] | None:
         """Return the conversation that a call takes part in: that of the node, if it brings no history."""
@@ -1046,7 +1037,7 @@ class StepContext(Generic[DepsT_co]):
             raise ScopeClosedError(self._scope.path)
 
     async def _report_call_retry(self, call: AgentCall, retry: Retry) -> None:
-        await self._scope.emit(call_retried(self._scope, call.call or "", retry))
+        await self._scope.emit(step_retried(self._scope, retry, call.call or ""))
 
 
 def scope_of(context: StepContext[Any]) -> Scope:
