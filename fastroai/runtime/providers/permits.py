@@ -19,10 +19,11 @@ from fastroai.runtime.events import (
 )
 from fastroai.runtime.providers.circuit import Health, Pass
 from fastroai.runtime.providers.circuit_breaker import CircuitBreaker, ProviderCircuit
-from fastroai.runtime.providers.provider_limits import ProviderLimit, all_of
+from fastroai.runtime.providers.provider_limits import ProviderLimit
 from fastroai.runtime.providers.provider_line import Ticket
 from fastroai.runtime.providers.provider_queue import Queue
 from fastroai.runtime.scope import Scope
+from fastroai.runtime.time_limits import all_of
 
 
 class TokensExpected(Protocol):

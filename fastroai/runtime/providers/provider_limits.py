@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from time import monotonic
 from typing import Final
 
@@ -358,12 +358,3 @@ class _Alarm:
     def _go_off(self) -> None:
         self._timer = self._at = None
         self._ring()
-
-
-@contextmanager
-def all_of(managers: Iterable[AbstractContextManager[None]]) -> Iterator[None]:
-    """Enter all context managers."""
-    with ExitStack() as stack:
-        for manager in managers:
-            stack.enter_context(manager)
-        yield
