@@ -128,7 +128,7 @@ class Permit:
                 provider=guard.provider,
                 agent=guard.agent,
                 last_failure=failure,
-                cooldown=guard.circuit.cooldown,
+                cooldown=guard.circuit.options.cooldown,
             )
         )
 
