@@ -23,8 +23,8 @@ from fastroai.runs.progress.progress import RunProgress, what_counts
 from fastroai.runs.quoting import Estimate, reserved, usd_to_set_aside
 from fastroai.runs.request import RunRequest
 from fastroai.runs.running.performer import Performer
-from fastroai.runtime import RunFinished, RunStarted, Scope
-from fastroai.runtime.facts import Part, PauseRequested, StopRequested
+from fastroai.runtime import Scope
+from fastroai.runtime.facts import Part, PauseRequested, RunFinished, RunStarted, StopRequested
 from fastroai.runtime.retrying.failures import leaves
 from fastroai.steps import PipelineConfig
 from fastroai.steps.durability import restore_spending

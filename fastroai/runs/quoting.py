@@ -10,7 +10,8 @@ from typing import Any, Final, Literal, Self, TypeAlias
 
 from fastroai.errors import ConfigurationError
 from fastroai.records import EXACT, exact_sum
-from fastroai.runtime import RequestTerms, Scope, set_aside
+from fastroai.runtime import RequestTerms, Scope
+from fastroai.runtime.budgets.admission import set_aside
 from fastroai.runtime.budgets.terms import AskedFor
 from fastroai.steps.spend_windows import or_wait
 from fastroai.store.record.memo import Memo

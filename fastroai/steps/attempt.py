@@ -7,7 +7,8 @@ from contextlib import AbstractContextManager, nullcontext
 
 from fastroai.errors import BudgetExceeded, FastroAIError
 from fastroai.records import RequestRecord
-from fastroai.runtime import Clock, record_spending, unknown_cost
+from fastroai.runtime import Clock, record_spending
+from fastroai.runtime.budgets.admission import unknown_cost
 from fastroai.runtime.budgets.crossings import crossing
 from fastroai.runtime.budgets.shared_reservation import SharedCharge, charge_shared, unbooked_stop
 from fastroai.runtime.budgets.stops import refused

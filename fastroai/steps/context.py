@@ -30,7 +30,6 @@ from fastroai.runtime import (
     BudgetView,
     Retry,
     Scope,
-    TextChunk,
     blocking,
     blocking_overloaded,
     current_scope,
@@ -38,6 +37,7 @@ from fastroai.runtime import (
     run_blocking,
 )
 from fastroai.runtime.concurrency.threads import run_in_thread
+from fastroai.runtime.events import TextChunk
 from fastroai.runtime.options import check_count
 from fastroai.runtime.retrying.failures import stops
 from fastroai.steps.attempt import AttemptState

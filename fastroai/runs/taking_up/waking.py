@@ -15,9 +15,8 @@ from fastroai.errors import FlowStopped, RecordedError, RunInProgress, RunNotFou
 from fastroai.runs.openings import RunKeeper
 from fastroai.runs.request import RunRequest
 from fastroai.runs.signatures import DepsFor, OnError
-from fastroai.runtime import Listener
 from fastroai.runtime.concurrency.tasks import end_task, end_tasks
-from fastroai.runtime.events import OnEvent
+from fastroai.runtime.events import Listener, OnEvent
 from fastroai.runtime.options import check_count
 from fastroai.store.reading.history import RunSummary
 from fastroai.store.record.declarations import OnChanged, check_on_changed

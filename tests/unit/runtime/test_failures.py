@@ -30,17 +30,8 @@ from fastroai.errors import (
     TimeLimitExceeded,
     UnpricedModelError,
 )
-from fastroai.runtime import (
-    Scope,
-    billing_of,
-    is_exhausted,
-    is_terminal,
-    is_transport_failure,
-    mark_exhausted,
-    may_retry,
-    retry_after,
-)
-from fastroai.runtime.retrying.failures import leaves, stops
+from fastroai.runtime import Scope, billing_of, is_terminal, is_transport_failure, may_retry, retry_after
+from fastroai.runtime.retrying.failures import is_exhausted, leaves, mark_exhausted, stops
 
 
 def http(status: int) -> ModelHTTPError:

@@ -41,10 +41,10 @@ from fastroai.runtime import (
     CircuitState,
     FailureClass,
     ProviderLimit,
-    RunEvent,
     classify,
     retry_after,
 )
+from fastroai.runtime.facts import RunEvent
 from fastroai.runtime.providers.provider_line import Ticket
 from fastroai.steps import PipelineConfig, StepConfig, StepContext, step
 from fastroai.usage import Budget, CostCalculator, ModelFallback, NearMissWarning

@@ -18,9 +18,8 @@ from fastroai.runtime import (
     RetryPolicy,
     RetryRules,
     Scope,
-    is_exhausted,
-    mark_exhausted,
 )
+from fastroai.runtime.retrying.failures import is_exhausted, mark_exhausted
 
 RECOVERABLE, TERMINAL, AMBIGUOUS = FailureClass.RECOVERABLE, FailureClass.TERMINAL, FailureClass.AMBIGUOUS
 
