@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from time import monotonic
-from typing import Protocol
+from typing import TypeAlias
 
 from fastroai.errors import CircuitOpenError
 from fastroai.runtime.budgets.admission import shares_slot, waiting_inside
@@ -25,13 +25,9 @@ from fastroai.runtime.providers.provider_queue import Queue
 from fastroai.runtime.scope import Scope
 from fastroai.runtime.time_limits import all_of
 
-
-class TokensExpected(Protocol):
-    """Function that estimates the tokens of a request."""
-
-    def __call__(self, usual_output: int | None) -> int:
-        """Return the expected input and output tokens. Recent answers of the model had `usual_output`."""
-        ...
+TokensExpected: TypeAlias = Callable[[int | None], int]
+"""Function that estimates the input and output tokens of a request. It takes the usual number of tokens in
+recent answers of the model, if that is known."""
 
 
 @dataclass(frozen=True, slots=True)
