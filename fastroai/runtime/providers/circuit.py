@@ -27,14 +27,14 @@ class CircuitOptions(NamedTuple):
     """The most requests that may try at one time when the cooldown is over."""
 
 
+@dataclass(slots=True, eq=False)
 class Pass:
     """The permission of a circuit for one request."""
 
-    __slots__ = ("is_probe", "period", "request")
-
-    def __init__(self, period: int, *, is_probe: bool, request: str = "") -> None:
-        """`request` is the id of the request, if processes share the circuit."""
-        self.period, self.is_probe, self.request = period, is_probe, request
+    period: int
+    is_probe: bool
+    request: str = ""
+    """The id of the request, if processes share the circuit."""
 
 
 @dataclass(slots=True)
