@@ -272,11 +272,13 @@ class StepContext(Generic[DepsT_co]):
         are given as `extra=`.
         """
         return StepLogger(
-            run_id=self.run_id,
-            step_id=self.step_id,
-            attempt=self.attempt,
-            pipeline=self._data.run.pipeline,
-            visit=self.visit,
+            {
+                "run_id": self.run_id,
+                "step_id": self.step_id,
+                "attempt": self.attempt,
+                "pipeline": self._data.run.pipeline,
+                "visit": self.visit,
+            }
         )
 
     @property
@@ -383,9 +385,7 @@ class StepContext(Generic[DepsT_co]):
         """
         if not self._data.outputs.may_have(self._reader, step_id):
             return None
-        return (
-            self.get_dependency(step_id) if output_type is None else self.get_dependency(step_id, output_type)
-        )
+        return self.get_dependency(step_id, output_type)
 
     @property
     def dependencies(self) -> tuple[str, ...]:
