@@ -79,21 +79,6 @@ def test_plain_retries_are_one_count_for_both_classes(failures: list[FailureClas
     assert done == retries
 
 
-def test_the_wait_grows_with_the_retries_of_its_class() -> None:
-    policies = {
-        RECOVERABLE: RetryPolicy(9, backoff=1, jitter="none"),
-        AMBIGUOUS: RetryPolicy(9, backoff=10, jitter="none"),
-    }
-    slow = RetryRules(RetryPolicies.of(policies))
-    waits, used = [], NONE_YET
-    for failure in (RECOVERABLE, RECOVERABLE, AMBIGUOUS, RECOVERABLE, AMBIGUOUS):
-        retry = slow.next(failure_of(failure), used, step_scope())
-        assert retry is not None
-        waits.append(retry.delay)
-        used = retry.used
-    assert waits == [1, 2, 10, 4, 20]
-
-
 def test_a_resumed_run_has_only_the_retries_that_are_left() -> None:
     used = RetriesUsed.from_json({"attempt": 5, "recoverable": 2, "ambiguous": 0})
     assert rules(2, 1).next(failure_of(RECOVERABLE), used, step_scope()) is None
