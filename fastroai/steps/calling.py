@@ -1,14 +1,15 @@
-"""The settings of one agent call: those given with the call, and otherwise those of the step."""
+"""An agent call of a step, with the options of the call, and otherwise the settings of the step."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from fastroai.calls.call import AgentCall, Prompt
 from fastroai.records import NOT_GIVEN, Duration, NotGiven, in_seconds
-from fastroai.runtime import Classifier, RetryPolicies
 from fastroai.runtime.options import check_count, check_seconds, check_timeout
 from fastroai.steps.config import ResolvedConfig, RetryLike, policies_of
+from fastroai.usage.limits import limits_of
 
 if TYPE_CHECKING:
     from pydantic_ai import AgentModelSettings, UsageLimits
@@ -34,19 +35,12 @@ class CallOptions(TypedDict, total=False):
     budget: BudgetLike | None
 
 
-class CallSettings(TypedDict):
-    """The fields of an `AgentCall` that `call_settings` sets."""
+def agent_call(
+    message: Prompt, options: CallOptions, step: ResolvedConfig, *, deps: object, call: str
+) -> AgentCall:
+    """Return a call of an agent with these options and, where they are not given, the settings of the step.
 
-    timeout: float | None
-    default_timeout: float | None
-    request_retries: int | None
-    request_retry_delay: float | None
-    retry: RetryPolicies | None
-    classifiers: tuple[Classifier, ...]
-
-
-def call_settings(options: CallOptions, step: ResolvedConfig) -> CallSettings:
-    """Return the settings of a call: those among its options, and otherwise those of the step.
+    `deps` are those of the step, and `call` is the name or number of the call.
 
     Raises:
         ConfigurationError: an option is invalid; or `retries` or `retry_delay` is given beside `retry`.
@@ -67,11 +61,22 @@ def call_settings(options: CallOptions, step: ResolvedConfig) -> CallSettings:
         own = policies_of(retry, retries, retry_delay)
         policies = own if step.retry is None else own.over(step.retry)
         extra = policies.max_retries
-    return {
-        "timeout": None if isinstance(timeout, NotGiven) else in_seconds(timeout),
-        "default_timeout": step.timeout if isinstance(timeout, NotGiven) else None,
-        "request_retries": extra,
-        "request_retry_delay": delay,
-        "retry": policies,
-        "classifiers": step.classifiers,
-    }
+    own_deps = options.get("deps", NOT_GIVEN)
+    return AgentCall(
+        prompt=message,
+        deps=deps if own_deps is NOT_GIVEN else own_deps,
+        message_history=options.get("message_history"),
+        options={
+            "model": options.get("model"),
+            "model_settings": options.get("model_settings"),
+            "usage_limits": options.get("usage_limits"),
+        },
+        timeout=None if isinstance(timeout, NotGiven) else in_seconds(timeout),
+        default_timeout=step.timeout if isinstance(timeout, NotGiven) else None,
+        request_retries=extra,
+        request_retry_delay=delay,
+        retry=policies,
+        classifiers=step.classifiers,
+        limits=limits_of(options.get("budget"), options.get("cost_budget")),
+        call=call,
+    )

@@ -41,7 +41,7 @@ from fastroai.runtime.events import TextChunk
 from fastroai.runtime.options import check_count
 from fastroai.runtime.retrying.failures import stops
 from fastroai.steps.attempt import AttemptState
-from fastroai.steps.calling import CallOptions, call_settings
+from fastroai.steps.calling import CallOptions, agent_call
 from fastroai.steps.config import OnError, ResolvedConfig, check_on_error, rules_for
 from fastroai.steps.conversation import ConversationState
 from fastroai.steps.durability import (
@@ -60,7 +60,6 @@ from fastroai.steps.usage import StepUsage
 from fastroai.steps.visits import NodeFailure, NodeVisit, Talk
 from fastroai.store.record.log import Log, log_of, run_of
 from fastroai.tracing import NoOpTracer, Tracer
-from fastroai.usage.limits import limits_of
 from fastroai.usage.money import Amount
 
 if TYPE_CHECKING:
@@ -572,25 +571,12 @@ class StepContext(Generic[DepsT_co]):
         self, agent: AgentLike[Any], message: Prompt, options: CallOptions, name: str | None = None
     ) -> AgentCall:
         """Return a call of an agent, which is named by its number by default."""
-        settings = call_settings(options, self.config)
-        limits = limits_of(options.get("budget"), options.get("cost_budget"))
+        number = str(self._calls + 1)
+        call = agent_call(message, options, self.config, deps=self.deps, call=name or number)
         self._check_open()
         check_agent(agent)
         self._calls += 1
-        deps = options.get("deps", NOT_GIVEN)
-        return AgentCall(
-            prompt=message,
-            deps=self.deps if deps is NOT_GIVEN else deps,
-            message_history=options.get("message_history"),
-            options={
-                "model": options.get("model"),
-                "model_settings": options.get("model_settings"),
-                "usage_limits": options.get("usage_limits"),
-            },
-            limits=limits,
-            call=name or str(self._calls),
-            **settings,
-        )
+        return call
 
     def _talk_of(self, call: AgentCall) -> Talk[StepContext[Any]] | None:
         """Return the conversation that a call takes part in: that of the node, if it brings no history."""
