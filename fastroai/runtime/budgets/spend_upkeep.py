@@ -210,7 +210,7 @@ class SpendUpkeep:
         """Charge spending that was not reserved, in the background. The future is that of `settle`."""
         self._add_unbooked(claim.account, cost_usd)
         ending = in_background(self._settle(_Ending(claim, cost_usd, is_known=False)), _endings)
-        ending.add_done_callback(lambda _: self._add_unbooked(claim.account, -cost_usd))
+        ending.add_done_callback(lambda _: self._add_unbooked(claim.account, cost_usd.copy_negate()))
         return ending
 
     def unbooked(self, account: SpendAccount) -> Decimal:

@@ -123,6 +123,12 @@ def test_what_is_held_up_counts_until_its_lease_has_ended(
     assert desk.held_up(account()) == 0
 
 
+async def test_what_is_booked_is_no_longer_on_its_way_to_the_last_digit(desk: SpendUpkeep) -> None:
+    cost_usd = Decimal("0.1234567890123456789012345678901234")
+    await asyncio.wrap_future(desk.charge(claim("a", 0), cost_usd))
+    assert desk.unbooked(account()) == 0
+
+
 def test_what_is_held_up_is_exact_in_any_decimal_context(desk: SpendUpkeep) -> None:
     amounts = [Decimal("1.23456"), Decimal("0.000001")]
     for number, amount in enumerate(amounts):
