@@ -199,6 +199,8 @@ class SpendUpkeep:
                     await self.store.renew([holder.claim for holder in ending])
             except SpendStoreUnavailable as error:
                 logger.warning("leases at %s could not be renewed: %s", error.store, error.reason)
+            except Exception:  # the user's own store raised it; the next renewal can succeed
+                logger.exception("leases could not be renewed")
 
     # --- endings ---
 

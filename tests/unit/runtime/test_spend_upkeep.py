@@ -41,6 +41,8 @@ class Store(MemorySpendStore):
     """How often it was asked to settle."""
     failing: str = ""
     """The claim that it raises an error of its own for."""
+    failure: Exception = field(default_factory=lambda: SpendStoreUnavailable("test", "is down"))
+    """What it raises in place of renewing leases while it is down."""
     changed: threading.Condition = field(default_factory=threading.Condition)
 
     def __post_init__(self) -> None:
@@ -51,7 +53,7 @@ class Store(MemorySpendStore):
             self.changed.notify_all()
             if self.down:
                 self.down -= 1
-                raise SpendStoreUnavailable("test", "is down")
+                raise self.failure
             self.renewed.update(each.id for each in claims)
 
     async def settle(self, claim: SpendClaim, cost_usd: Decimal) -> SpendBalance:
@@ -101,8 +103,11 @@ def test_the_lease_of_what_may_never_end_is_left_to_end(store: Store, desk: Spen
     assert store.renewed == {"other"}
 
 
-def test_a_store_that_is_down_is_asked_again(store: Store, desk: SpendUpkeep) -> None:
-    store.down = 2
+@pytest.mark.parametrize("failure", [SpendStoreUnavailable("test", "is down"), ZeroDivisionError()], ids=repr)
+def test_a_store_that_is_down_or_fails_is_asked_again(
+    store: Store, desk: SpendUpkeep, failure: Exception
+) -> None:
+    store.down, store.failure = 2, failure
     desk.add(Holder(claim("a", lease=0.03)))
     store.wait_for_renewal_of("a")
 
