@@ -16,16 +16,9 @@ from fastroai.errors import ConfigurationError
 from fastroai.human.sinks import Sink, checked_sinks
 from fastroai.other_names import by_name, other_names
 from fastroai.records import NOT_GIVEN, Duration, NotGiven, first_given, in_seconds
-from fastroai.runtime import (
-    Classifier,
-    FailureClass,
-    ProviderLimits,
-    RetryPolicies,
-    RetryPolicy,
-    RetryRules,
-    check_provider_limits,
-)
+from fastroai.runtime import Classifier, FailureClass, ProviderLimits, RetryPolicies, RetryPolicy, RetryRules
 from fastroai.runtime.options import check_count, check_seconds, check_timeout
+from fastroai.runtime.providers.provider_limits import check_provider_limits
 from fastroai.steps.hooks import Hooks, OnRetry, OnStepFailure, OnStepStart, OnStepSuccess, check_hooks
 from fastroai.store.backends.adapter import adapt_run_store
 from fastroai.store.lease import DEFAULT_TERMS, LeaseTerms

@@ -33,9 +33,9 @@ from fastroai.runtime import (
     blocking,
     blocking_overloaded,
     current_scope,
-    loop_of_run,
     run_blocking,
 )
+from fastroai.runtime.concurrency.sync import loop_of_run
 from fastroai.runtime.concurrency.threads import run_in_thread
 from fastroai.runtime.events import TextChunk
 from fastroai.runtime.options import check_count

@@ -30,8 +30,16 @@ from fastroai.errors import (
     TimeLimitExceeded,
     UnpricedModelError,
 )
-from fastroai.runtime import Scope, billing_of, is_terminal, is_transport_failure, may_retry, retry_after
-from fastroai.runtime.retrying.failures import is_exhausted, leaves, mark_exhausted, stops
+from fastroai.runtime import Scope, billing_of, is_transport_failure
+from fastroai.runtime.retrying.failures import (
+    is_exhausted,
+    is_terminal,
+    leaves,
+    mark_exhausted,
+    may_retry,
+    stops,
+)
+from fastroai.runtime.retrying.http_signals import retry_after
 
 
 def http(status: int) -> ModelHTTPError:

@@ -42,10 +42,10 @@ from fastroai.runtime import (
     FailureClass,
     ProviderLimit,
     classify,
-    retry_after,
 )
 from fastroai.runtime.facts import RunEvent
 from fastroai.runtime.providers.provider_line import Ticket
+from fastroai.runtime.retrying.http_signals import retry_after
 from fastroai.steps import PipelineConfig, StepConfig, StepContext, step
 from fastroai.usage import Budget, CostCalculator, ModelFallback, NearMissWarning
 
