@@ -53,9 +53,6 @@ class AttemptState:
         if crossed is not None:
             stop = crossed.stop(scope, "recorded")
         if stop is not None:
-            from fastroai.tracing.metrics import record_refusal
-
-            record_refusal(stop)
             scope.note(refused(scope, stop))
         refusal = stop or unknown_cost(scope, record)
         if ends_step:
