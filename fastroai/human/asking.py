@@ -21,7 +21,7 @@ from fastroai.runtime.facts import AnswerGiven, QuestionAsked, question_id
 from fastroai.runtime.options import check_seconds
 from fastroai.runtime.retrying.failures import leaves
 from fastroai.store.record.log import Log, log_of
-from fastroai.store.record.payloads import PayloadCodec, unseal
+from fastroai.store.record.payloads import unseal
 from fastroai.store.record.runs import DurableRun
 from fastroai.store.record.values import value_from_json, value_to_json
 
@@ -159,7 +159,7 @@ class Ask:
         given = run.recorded.last(("question", key), AnswerGiven)
         if given is not None:
             try:
-                return self._taken(given, asked, run.codec)
+                return self.read(unseal(given.answer, run.codec), asked.options)
             except ValueError as error:
                 ref = question_ref(scope.run_id, key)
                 logger.warning("question %r is asked again: its answer does not fit: %s", ref, error)
@@ -197,10 +197,6 @@ class Ask:
         if self.options is None:
             return None
         return tuple(value_to_json(one, self.answer_type, f"an option of {what}") for one in self.options)
-
-    def _taken(self, given: AnswerGiven, asked: QuestionAsked, codec: PayloadCodec | None) -> object:
-        """Return an answer as a value of its type. Raises `ValueError`."""
-        return self.read(unseal(given.answer, codec), asked.options)
 
     def read(self, stored: JsonValue, options: Sequence[JsonValue] | None = None) -> object:
         """Return an answer from its JSON. Raises `ValueError`."""

@@ -22,23 +22,13 @@ if TYPE_CHECKING:
     from fastroai.runs.running.turns import OnBusy as OnBusy
     from fastroai.runs.taking_up.serving import Service as Service
     from fastroai.runs.usage import StepTiming as StepTiming
-    from fastroai.runtime import BudgetRefused as BudgetRefused
-    from fastroai.runtime import BudgetWaiting as BudgetWaiting
-    from fastroai.runtime import BudgetWarning as BudgetWarning
-    from fastroai.runtime import ContractViolated as ContractViolated
-    from fastroai.runtime import RequestWaited as RequestWaited
-    from fastroai.runtime import RunEvent as RunEvent
-    from fastroai.runtime import RunFinished as RunFinished
-    from fastroai.runtime import RunStarted as RunStarted
-    from fastroai.runtime import SpendRecorded as SpendRecorded
-    from fastroai.runtime import StepCancelled as StepCancelled
-    from fastroai.runtime import StepFailed as StepFailed
-    from fastroai.runtime import StepFinished as StepFinished
-    from fastroai.runtime import StepHalted as StepHalted
-    from fastroai.runtime import StepRetried as StepRetried
-    from fastroai.runtime import StepSkipped as StepSkipped
-    from fastroai.runtime import StepStarted as StepStarted
-    from fastroai.runtime import TextChunk as TextChunk
+    from fastroai.runtime.events import BudgetRefused as BudgetRefused
+    from fastroai.runtime.events import BudgetWaiting as BudgetWaiting
+    from fastroai.runtime.events import BudgetWarning as BudgetWarning
+    from fastroai.runtime.events import ContractViolated as ContractViolated
+    from fastroai.runtime.events import RequestWaited as RequestWaited
+    from fastroai.runtime.events import SpendRecorded as SpendRecorded
+    from fastroai.runtime.events import TextChunk as TextChunk
     from fastroai.runtime.facts import AgentCallEnded as AgentCallEnded
     from fastroai.runtime.facts import AnswerGiven as AnswerGiven
     from fastroai.runtime.facts import AnyFact as AnyFact
@@ -60,10 +50,20 @@ if TYPE_CHECKING:
     from fastroai.runtime.facts import RequestEnded as RequestEnded
     from fastroai.runtime.facts import RequestInBatch as RequestInBatch
     from fastroai.runtime.facts import RequestSent as RequestSent
+    from fastroai.runtime.facts import RunEvent as RunEvent
     from fastroai.runtime.facts import RunFact as RunFact
+    from fastroai.runtime.facts import RunFinished as RunFinished
     from fastroai.runtime.facts import RunResumed as RunResumed
+    from fastroai.runtime.facts import RunStarted as RunStarted
     from fastroai.runtime.facts import SpendingRecorded as SpendingRecorded
+    from fastroai.runtime.facts import StepCancelled as StepCancelled
     from fastroai.runtime.facts import StepFact as StepFact
+    from fastroai.runtime.facts import StepFailed as StepFailed
+    from fastroai.runtime.facts import StepFinished as StepFinished
+    from fastroai.runtime.facts import StepHalted as StepHalted
+    from fastroai.runtime.facts import StepRetried as StepRetried
+    from fastroai.runtime.facts import StepSkipped as StepSkipped
+    from fastroai.runtime.facts import StepStarted as StepStarted
     from fastroai.runtime.facts import StopRequested as StopRequested
     from fastroai.runtime.facts import ToolEnded as ToolEnded
     from fastroai.runtime.facts import UnknownFact as UnknownFact
@@ -94,32 +94,21 @@ if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getatt
             ".stream": ("PipelineStream",),
             "fastroai.runs.progress.progress": ("Progress",),
             "fastroai.runs.taking_up.serving": ("Service",),
-            "fastroai.runtime": (
+            "fastroai.runtime.events": (
                 "BudgetRefused",
                 "BudgetWaiting",
                 "BudgetWarning",
                 "ContractViolated",
                 "RequestWaited",
-                "RunEvent",
-                "RunFinished",
-                "RunStarted",
                 "SpendRecorded",
-                "StepCancelled",
-                "StepFailed",
-                "StepFinished",
-                "StepHalted",
-                "StepRetried",
-                "StepSkipped",
-                "StepStarted",
                 "TextChunk",
             ),
             "fastroai.runtime.facts": (
                 "AgentCallEnded",
                 "AnswerGiven",
                 "CallChanged",
-                "CallLeftOver",
-                "UnknownFact",
                 "CallEnded",
+                "CallLeftOver",
                 "Fact",
                 "FailureFacts",
                 "OnceDone",
@@ -131,10 +120,21 @@ if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getatt
                 "RequestEnded",
                 "RequestInBatch",
                 "RequestSent",
+                "RunEvent",
+                "RunFinished",
                 "RunResumed",
+                "RunStarted",
                 "SpendingRecorded",
+                "StepCancelled",
+                "StepFailed",
+                "StepFinished",
+                "StepHalted",
+                "StepRetried",
+                "StepSkipped",
+                "StepStarted",
                 "StopRequested",
                 "ToolEnded",
+                "UnknownFact",
                 "Wait",
                 "WaitEnded",
                 "WaitStarted",

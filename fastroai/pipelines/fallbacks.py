@@ -13,8 +13,8 @@ from fastroai.errors import (
     StepExecutionError,
     error_chain,
 )
-from fastroai.runtime import Scope, is_terminal
-from fastroai.runtime.retrying.failures import stops
+from fastroai.runtime import Scope
+from fastroai.runtime.retrying.failures import is_terminal, stops
 from fastroai.runtime.retrying.http_signals import status_of
 
 FallbackOn: TypeAlias = (

@@ -16,7 +16,6 @@ from fastroai.contracts.annotations import Annotation
 from fastroai.errors import ConfigurationError, FastroAIError, attach_trace
 from fastroai.other_names import OTHER_CALLS, OTHER_OPTIONS, other_names
 from fastroai.pipelines.contracting import bind_contracts
-from fastroai.pipelines.definition import define
 from fastroai.pipelines.estimate import PastRuns, estimate_steps, total
 from fastroai.pipelines.nesting import output_inside
 from fastroai.pipelines.plan import build_plan
@@ -31,7 +30,7 @@ from fastroai.rows.target import RowTarget
 from fastroai.runs.door import FrontDoor, check_config, check_version
 from fastroai.runs.execution import Execution
 from fastroai.runs.inputs import check_mapping
-from fastroai.runs.nesting import NestedStep
+from fastroai.runs.nesting import NestedStep, definition_inside
 from fastroai.runs.openings import RunKeeper
 from fastroai.runs.request import RunRequest
 from fastroai.runs.signatures import (
@@ -140,15 +139,21 @@ class Pipeline(
         self.steps: Mapping[str, BaseStep[DepsT, Any]] = MappingProxyType(dict(steps))
         self.config: PipelineConfig = config or PipelineConfig()
         self._accepts = None if accepts is None else Accepted(accepts)
-        self._plan = build_plan(
-            name, self.steps, dependencies, output_step, step_configs, contracts, self._accepts
-        )
+        plan = build_plan(name, self.steps, dependencies, output_step, step_configs, contracts, self._accepts)
         self.contracts: Mapping[str, Contract] = MappingProxyType(dict(contracts or {}))
-        self._checks = bind_contracts(self.steps, self.contracts)
         own = {step_id: one.config for step_id, one in self.steps.items()}
-        self._configs = resolve_all(own, step_configs or {}, pipeline=self.config)
-        self._exempt = frozenset(
-            step_id for step_id, resolved in self._configs.items() if resolved.on_error == "continue"
+        configs = resolve_all(own, step_configs or {}, pipeline=self.config)
+        self._setup = PipelineSetup(
+            name=name,
+            plan=plan,
+            steps=self.steps,
+            configs=configs,
+            contracts=bind_contracts(self.steps, self.contracts),
+            exempt=frozenset(
+                step_id for step_id, resolved in configs.items() if resolved.on_error == "continue"
+            ),
+            max_concurrency=self.config.max_concurrency,
+            said=self.contracts,
         )
         self._limits = limits_in(self.config)
         self._past_runs = PastRuns()
@@ -158,8 +163,7 @@ class Pipeline(
             self.config,
             self._limits,
             RunHooks.of(
-                Hooks.of(self.config),
-                {step_id: resolved.hooks for step_id, resolved in self._configs.items()},
+                Hooks.of(self.config), {step_id: resolved.hooks for step_id, resolved in configs.items()}
             ),
             self._accepts,
             self.estimate,
@@ -173,12 +177,12 @@ class Pipeline(
     @property
     def dependencies(self) -> Mapping[str, tuple[str, ...]]:
         """For every step, by id, the ids of the steps that it needs directly; an empty tuple for none."""
-        return self._plan.dependencies
+        return self._setup.plan.dependencies
 
     @property
     def output_step(self) -> str:
         """Id of the step whose output is the pipeline's output."""
-        return self._plan.output_step
+        return self._setup.plan.output_step
 
     def declared_output(self, step_id: str | None = None) -> Annotation | None:
         """Return the declared type of the output of a step, by default of the output step.
@@ -198,7 +202,7 @@ class Pipeline(
         The level of a step is the length of the longest chain of steps before it. Levels are for display: a
         run starts each step as soon as its own dependencies are done.
         """
-        return self._plan.levels()
+        return self._setup.plan.levels()
 
     def to_mermaid(self, result: PipelineResult[Any] | None = None) -> str:
         """Return the pipeline as the text of a Mermaid diagram.
@@ -277,10 +281,10 @@ class Pipeline(
         data = StepData(
             RunData(self.name, (self.name,)),
             MappingProxyType({} if inputs is None else inputs),
-            OutputsToCome(self._plan.dependencies),
+            OutputsToCome(self._setup.plan.dependencies),
         )
-        quotes = await estimate_steps(self.steps, self._configs, data, deps, self._limits)
-        quote = total(self.name, self._plan, self._exempt, quotes, self._past_runs)
+        quotes = await estimate_steps(self.steps, self._setup.configs, data, deps, self._limits)
+        quote = total(self.name, self._setup.plan, self._setup.exempt, quotes, self._past_runs)
         return quote.within(*(self._limits or NO_LIMITS).budgets)
 
     estimate_sync: Estimates[DepsT, InputT, Quote] = blocking_twin(estimate, of="pipeline")
@@ -337,23 +341,22 @@ class Pipeline(
 
         A run can be resumed if the parts that it has reached have the same shape, or with `force`.
         """
-        on_error = {step_id: config.on_error for step_id, config in self._configs.items()}
-        return define(
-            self.name, self.steps, self.dependencies, self.output_step, on_error, version=self.version
-        )
-
-    @cached_property
-    def _setup(self) -> PipelineSetup:
-        return PipelineSetup(
-            name=self.name,
-            plan=self._plan,
-            steps=self.steps,
-            configs=self._configs,
-            contracts=self._checks,
-            exempt=self._exempt,
-            max_concurrency=self.config.max_concurrency,
-            said=self.contracts,
-        )
+        # All that decides which steps run after which others, and no prompts, code, time limits, retries and
+        # budgets: these may change before a run is resumed.
+        plan, configs = self._setup.plan, self._setup.configs
+        return {
+            "name": self.name,
+            "steps": {
+                step_id: {
+                    "needs": list(plan.dependencies[step_id]),
+                    "on_error": configs[step_id].on_error,
+                    "runs": definition_inside(step),
+                }
+                for step_id, step in self.steps.items()
+            },
+            "output_step": plan.output_step,
+            **({} if self.version is None else {"version": self.version}),
+        }
 
     def rows_target(self) -> RowTarget[OutputT]:
         """Return the object with which `map` runs this pipeline for each row. Call `map` instead.

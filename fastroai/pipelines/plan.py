@@ -11,6 +11,7 @@ from fastroai.contracts.accepted import Accepted
 from fastroai.errors import PipelineValidationError, nearest_hint
 from fastroai.pipelines.contracting import contract_problems
 from fastroai.runs.nesting import NO_TIMEOUT, NestedStep, sets_timeout
+from fastroai.runs.usage import StepTiming
 from fastroai.steps import BaseStep, StepConfig
 from fastroai.steps.ancestry import Ancestry
 
@@ -44,6 +45,16 @@ class Plan:
                 levels.append([])
             levels[depth[step_id]].append(step_id)
         return levels
+
+    def critical_path(self, timings: Mapping[str, StepTiming]) -> tuple[str, ...]:
+        """Return the chain of steps, each waiting for the one before, that ends with the last to finish."""
+        path: list[str] = []
+        candidates = list(timings)
+        while candidates:
+            last = max(candidates, key=lambda step_id: timings[step_id].finished_ms)
+            path.append(last)
+            candidates = [before for before in self.dependencies[last] if before in timings]
+        return tuple(reversed(path))
 
 
 def build_plan(

@@ -11,7 +11,6 @@ from typing import Any, Generic
 from typing_extensions import TypeVar
 
 from fastroai.other_names import other_names
-from fastroai.pipelines.critical_path import critical_path
 from fastroai.pipelines.plan import Plan
 from fastroai.runs.result import RunResult
 from fastroai.runs.running.units import BegunUnits
@@ -202,7 +201,7 @@ class PipelineResult(RunResult, Generic[OutputT]):
 
         The last one is the step that ended last; each other is the dependency of the next that ended last.
         """
-        return critical_path(self.plan, self.timings)
+        return self.plan.critical_path(self.timings)
 
     @property
     def ok(self) -> bool:

@@ -190,13 +190,13 @@ class BasePipeline(
         return _Front(self)
 
     async def _execute(self, request: RunRequest[DepsT]) -> PipelineResult[OutputT]:
-        return await self._front.perform(request)
+        return await self._front._execute(request)
 
     def _keeper(self, store: RunStore) -> RunKeeper:
-        return self._front.keeper(store)
+        return self._front._keeper(store)
 
     def _heed(self, run_id: str | None, signal: Signal) -> bool:
-        return self._front.heed(run_id, signal)
+        return self._front._heed(run_id, signal)
 
     async def run_variant(
         self, inputs: InputT, context: StepContext[DepsT], around: str = "", *, is_run: bool = False
@@ -566,7 +566,7 @@ class _Front(Pipeline[DepsT, InputT, OutputT]):
         super().__init__(router.name, steps, config=router.config, version=router.version)
         self._router = router
 
-    async def perform(self, request: RunRequest[DepsT]) -> PipelineResult[OutputT]:
+    async def _execute(self, request: RunRequest[DepsT]) -> PipelineResult[OutputT]:
         """Run the router, and return the result of the variant."""
         routing = _Routing(self._router)
         try:
@@ -577,14 +577,6 @@ class _Front(Pipeline[DepsT, InputT, OutputT]):
             raise failure_inside(error) from error.original_error.__cause__
         result = routing.result
         return run.result() if result is None else result.within(run.scope, run.runner.origin)
-
-    def keeper(self, store: RunStore) -> RunKeeper:
-        """Return the keeper that puts runs of the router on record."""
-        return self._keeper(store)
-
-    def heed(self, run_id: str | None, signal: Signal) -> bool:
-        """Pass a signal to a run of this process, or to all of them. Return whether there is such a run."""
-        return self._heed(run_id, signal)
 
 
 class _Routing(NestedStep[Any, Any]):

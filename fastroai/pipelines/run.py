@@ -37,15 +37,8 @@ class PipelineRun:
         shared = RunData(setup.name, part.path, Shared.of(request.context), declared)
         outputs = Outputs(plan.dependencies, plan.ancestry)
         self.log = RunLog(opened.log.facts)
-        work = PipelineWork(
-            steps=setup.steps,
-            configs=setup.configs,
-            contracts=setup.contracts,
-            data=StepData(shared, MappingProxyType(dict(opened.inputs)), outputs),
-            deps=request.deps,
-            part=part,
-            run=kept,
-        )
+        data = StepData(shared, MappingProxyType(dict(opened.inputs)), outputs)
+        work = PipelineWork(setup, data, request.deps, part, kept)
         replay = None if kept is None else replayed(setup, kept.recorded, part)
         machine = setup.machine(part) if replay is None else replay.machine
         self.runner = Runner(machine, work, opened, request)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine
 from typing import Any
 
+from fastroai.pipelines.setup import PipelineSetup
 from fastroai.runs.nesting import NestedStep
 from fastroai.runs.running.machine import Changed
 from fastroai.runs.running.units import BegunUnit
@@ -20,9 +21,8 @@ from fastroai.runtime.facts import (
     StepHalted,
     StepStarted,
 )
-from fastroai.steps import BaseStep, ConversationState, ResolvedConfig
+from fastroai.steps import ConversationState
 from fastroai.steps.context import StepData
-from fastroai.steps.contracts import BoundContract
 from fastroai.steps.execution import run_step
 from fastroai.store.record.runs import DurableRun
 
@@ -32,17 +32,14 @@ class PipelineWork:
 
     def __init__(
         self,
-        *,
-        steps: Mapping[str, BaseStep[Any, Any]],
-        configs: Mapping[str, ResolvedConfig],
-        contracts: Mapping[str, BoundContract],
+        setup: PipelineSetup,
         data: StepData,
         deps: Any,
         part: Part,
         run: DurableRun | None,
     ) -> None:
         """`run` is the run on record, if there is one."""
-        self._steps, self.configs, self._contracts = steps, configs, contracts
+        self._steps, self.configs, self._contracts = setup.steps, setup.configs, setup.contracts
         self._data, self._deps, self._part, self._run = data, deps, part, run
 
     def perform(

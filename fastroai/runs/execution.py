@@ -23,9 +23,9 @@ from fastroai.runs.progress.progress import RunProgress, what_counts
 from fastroai.runs.quoting import Estimate, reserved, usd_to_set_aside
 from fastroai.runs.request import RunRequest
 from fastroai.runs.running.performer import Performer
-from fastroai.runtime import RunFinished, RunStarted, Scope, current_scope
+from fastroai.runtime import Scope, current_scope
 from fastroai.runtime.events import both
-from fastroai.runtime.facts import Part, PauseRequested, StopRequested
+from fastroai.runtime.facts import Part, PauseRequested, RunFinished, RunStarted, StopRequested
 from fastroai.runtime.retrying.failures import leaves
 from fastroai.steps import PipelineConfig
 from fastroai.steps.durability import restore_spending

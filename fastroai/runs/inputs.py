@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from fastroai.contracts.accepted import Accepted
 from fastroai.contracts.violation import violation_of
 from fastroai.errors import ConfigurationError, ContractViolation
-from fastroai.runtime import ContractViolated, Scope
+from fastroai.runtime import Scope
+from fastroai.runtime.events import ContractViolated
 
 
 def check_mapping(inputs: object) -> None:

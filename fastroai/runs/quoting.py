@@ -10,8 +10,9 @@ from typing import Any, Literal, Self, TypeAlias
 
 from fastroai.errors import ConfigurationError
 from fastroai.records import EXACT, exact_sum
-from fastroai.runtime import RequestTerms, Scope, set_aside
-from fastroai.runtime.budgets.terms import AskedFor
+from fastroai.runtime import Scope
+from fastroai.runtime.budgets.admission import set_aside
+from fastroai.runtime.budgets.terms import AskedFor, RequestTerms
 from fastroai.steps.spend_windows import or_wait
 from fastroai.store.record.memo import Memo
 from fastroai.usage import Quote, RequestBound

@@ -14,8 +14,9 @@ from fastroai.runs.openings import Opening, RunKeeper, store_of
 from fastroai.runs.own_limits import limits_on_record, limits_to_json
 from fastroai.runs.progress.showing import Watching
 from fastroai.runs.quoting import Reserve, check_reserve
-from fastroai.runtime import Listener, Scope, current_scope
+from fastroai.runtime import Scope, current_scope
 from fastroai.runtime.events import (
+    Listener,
     both,
 )
 from fastroai.runtime.labels import NO_LABELS, Labels

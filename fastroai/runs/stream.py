@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
-from fastroai.runtime import Listener, PumpedStream, RunEvent, Send
+from fastroai.runtime import PumpedStream, Send
+from fastroai.runtime.events import Listener
+from fastroai.runtime.facts import RunEvent
 
 ResultT = TypeVar("ResultT")
 

@@ -11,67 +11,32 @@ from fastroai.lazy import lazy_names
 if TYPE_CHECKING:
     from fastroai.runtime.budgets.admission import admit as admit
     from fastroai.runtime.budgets.admission import record_spending as record_spending
-    from fastroai.runtime.budgets.admission import set_aside as set_aside
-    from fastroai.runtime.budgets.admission import step_down_if_due as step_down_if_due
-    from fastroai.runtime.budgets.admission import unknown_cost as unknown_cost
     from fastroai.runtime.budgets.budget_scopes import BudgetScope as BudgetScope
     from fastroai.runtime.budgets.budget_scopes import BudgetView as BudgetView
     from fastroai.runtime.budgets.budget_scopes import Remaining as Remaining
     from fastroai.runtime.budgets.budget_scopes import budget_scope as budget_scope
     from fastroai.runtime.budgets.in_flight import Charge as Charge
     from fastroai.runtime.budgets.reservation import Reservation as Reservation
-    from fastroai.runtime.budgets.reservation import reservations_around as reservations_around
-    from fastroai.runtime.budgets.terms import RequestTerms as RequestTerms
     from fastroai.runtime.concurrency.clock import Clock as Clock
-    from fastroai.runtime.concurrency.pump import Pump as Pump
     from fastroai.runtime.concurrency.pump import PumpedStream as PumpedStream
     from fastroai.runtime.concurrency.pump import Send as Send
     from fastroai.runtime.concurrency.sync import blocking as blocking
     from fastroai.runtime.concurrency.sync import blocking_overloaded as blocking_overloaded
-    from fastroai.runtime.concurrency.sync import loop_of_run as loop_of_run
     from fastroai.runtime.concurrency.sync import run_blocking as run_blocking
-    from fastroai.runtime.events import BudgetRefused as BudgetRefused
-    from fastroai.runtime.events import BudgetWaiting as BudgetWaiting
-    from fastroai.runtime.events import BudgetWarning as BudgetWarning
     from fastroai.runtime.events import CircuitClosed as CircuitClosed
     from fastroai.runtime.events import CircuitOpened as CircuitOpened
-    from fastroai.runtime.events import ContractViolated as ContractViolated
-    from fastroai.runtime.events import Listener as Listener
-    from fastroai.runtime.events import RequestWaited as RequestWaited
-    from fastroai.runtime.events import SpendRecorded as SpendRecorded
-    from fastroai.runtime.events import TextChunk as TextChunk
-    from fastroai.runtime.facts import AnswerGiven as AnswerGiven
-    from fastroai.runtime.facts import Fact as Fact
-    from fastroai.runtime.facts import QuestionAsked as QuestionAsked
-    from fastroai.runtime.facts import RunEvent as RunEvent
-    from fastroai.runtime.facts import RunFinished as RunFinished
-    from fastroai.runtime.facts import RunResumed as RunResumed
-    from fastroai.runtime.facts import RunStarted as RunStarted
-    from fastroai.runtime.facts import StepCancelled as StepCancelled
-    from fastroai.runtime.facts import StepFailed as StepFailed
-    from fastroai.runtime.facts import StepFinished as StepFinished
-    from fastroai.runtime.facts import StepHalted as StepHalted
-    from fastroai.runtime.facts import StepRetried as StepRetried
-    from fastroai.runtime.facts import StepSkipped as StepSkipped
-    from fastroai.runtime.facts import StepStarted as StepStarted
     from fastroai.runtime.options import LongTimeoutWarning as LongTimeoutWarning
     from fastroai.runtime.providers.circuit import CircuitState as CircuitState
     from fastroai.runtime.providers.circuit_breaker import CircuitBreaker as CircuitBreaker
     from fastroai.runtime.providers.provider_limits import ProviderLimit as ProviderLimit
     from fastroai.runtime.providers.provider_limits import ProviderLimits as ProviderLimits
-    from fastroai.runtime.providers.provider_limits import check_provider_limits as check_provider_limits
     from fastroai.runtime.providers.provider_line import ProviderLimitStatus as ProviderLimitStatus
     from fastroai.runtime.retrying.classification import Classifier as Classifier
     from fastroai.runtime.retrying.classification import FailureClass as FailureClass
     from fastroai.runtime.retrying.classification import FailureContext as FailureContext
     from fastroai.runtime.retrying.classification import classify as classify
     from fastroai.runtime.retrying.failures import billing_of as billing_of
-    from fastroai.runtime.retrying.failures import is_exhausted as is_exhausted
-    from fastroai.runtime.retrying.failures import is_terminal as is_terminal
     from fastroai.runtime.retrying.failures import is_transport_failure as is_transport_failure
-    from fastroai.runtime.retrying.failures import mark_exhausted as mark_exhausted
-    from fastroai.runtime.retrying.failures import may_retry as may_retry
-    from fastroai.runtime.retrying.http_signals import retry_after as retry_after
     from fastroai.runtime.retrying.retry import DEFAULT_RETRY as DEFAULT_RETRY
     from fastroai.runtime.retrying.retry import NO_RETRIES_USED as NO_RETRIES_USED
     from fastroai.runtime.retrying.retry import RetriesUsed as RetriesUsed
@@ -98,57 +63,16 @@ if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getatt
         },
         unlisted={
             ".providers.circuit": ("CircuitState",),
-            ".budgets.admission": (
-                "admit",
-                "record_spending",
-                "set_aside",
-                "step_down_if_due",
-                "unknown_cost",
-            ),
+            ".budgets.admission": ("admit", "record_spending"),
             ".concurrency.clock": ("Clock",),
-            ".events": (
-                "BudgetRefused",
-                "BudgetWaiting",
-                "BudgetWarning",
-                "ContractViolated",
-                "Listener",
-                "RequestWaited",
-                "SpendRecorded",
-                "TextChunk",
-            ),
-            ".facts": (
-                "AnswerGiven",
-                "Fact",
-                "QuestionAsked",
-                "RunEvent",
-                "RunFinished",
-                "RunResumed",
-                "RunStarted",
-                "StepCancelled",
-                "StepFailed",
-                "StepFinished",
-                "StepHalted",
-                "StepRetried",
-                "StepSkipped",
-                "StepStarted",
-            ),
-            ".retrying.failures": (
-                "billing_of",
-                "is_exhausted",
-                "is_terminal",
-                "is_transport_failure",
-                "mark_exhausted",
-                "may_retry",
-            ),
-            ".retrying.http_signals": ("retry_after",),
+            ".retrying.failures": ("billing_of", "is_transport_failure"),
             ".budgets.in_flight": ("Charge",),
-            ".providers.provider_limits": ("ProviderLimits", "check_provider_limits"),
-            ".concurrency.pump": ("Pump", "PumpedStream", "Send"),
-            ".budgets.reservation": ("Reservation", "reservations_around"),
+            ".providers.provider_limits": ("ProviderLimits",),
+            ".concurrency.pump": ("PumpedStream", "Send"),
+            ".budgets.reservation": ("Reservation",),
             ".retrying.retry": ("NO_RETRIES_USED", "RetryPolicies", "backoff_delay"),
             ".retrying.retry_rules": ("Retry", "RetryRules"),
             ".scope": ("Scope", "current_scope"),
-            ".budgets.terms": ("RequestTerms",),
-            ".concurrency.sync": ("blocking", "blocking_overloaded", "loop_of_run", "run_blocking"),
+            ".concurrency.sync": ("blocking", "blocking_overloaded", "run_blocking"),
         },
     )

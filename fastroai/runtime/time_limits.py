@@ -102,25 +102,25 @@ class TimeLimits:
             stops += (clock.paused() for clock in scope.clocks if clock.of_attempt)
             if scope.kind == "step":
                 break  # clocks around the step bound more than this request
-        return _all(stops)
+        return all_of(stops)
 
     def setting_up(self) -> AbstractContextManager[None]:
         """Stop all clocks around, while the process loads something that it loads once, such as an SDK."""
         paused = (clock.paused() for clock in self._clocks() if not isinstance(clock, WorkClock))
-        return _all([*self._rests(), *paused])
+        return all_of([*self._rests(), *paused])
 
     def nesting(self) -> AbstractContextManager[None]:
         """Stop the clock of the attempt at the step around a nested run, which has time limits of its own."""
         clocks = () if self._scope.step is None else self._scope.step.clocks
-        return _all(clock.paused() for clock in clocks if clock.of_attempt)
+        return all_of(clock.paused() for clock in clocks if clock.of_attempt)
 
     def at_rest(self) -> AbstractContextManager[None]:
         """Let the scope rest on all `WorkClock`s around, while it waits for something before it goes on."""
-        return _all(self._rests())
+        return all_of(self._rests())
 
     def waiting_for_people(self) -> AbstractContextManager[None]:
         """Stop the clocks of all budgets around."""
-        return _all(clock.paused() for clock in self._clocks() if isinstance(clock, BudgetClock))
+        return all_of(clock.paused() for clock in self._clocks() if isinstance(clock, BudgetClock))
 
     def _rests(self) -> Iterator[AbstractContextManager[None]]:
         return (clock.at_rest(self._scope) for clock in self._clocks() if isinstance(clock, WorkClock))
@@ -150,8 +150,9 @@ class TimeLimits:
 
 
 @contextmanager
-def _all(stops: Iterable[AbstractContextManager[None]]) -> Iterator[None]:
+def all_of(managers: Iterable[AbstractContextManager[None]]) -> Iterator[None]:
+    """Enter all context managers."""
     with ExitStack() as stack:
-        for stop in stops:
-            stack.enter_context(stop)
+        for manager in managers:
+            stack.enter_context(manager)
         yield

@@ -7,7 +7,8 @@ from contextlib import AbstractContextManager, nullcontext
 
 from fastroai.errors import BudgetExceeded, FastroAIError
 from fastroai.records import RequestRecord
-from fastroai.runtime import Clock, record_spending, unknown_cost
+from fastroai.runtime import Clock, record_spending
+from fastroai.runtime.budgets.admission import unknown_cost
 from fastroai.runtime.budgets.crossings import crossing
 from fastroai.runtime.budgets.shared_reservation import SharedCharge, charge_shared, unbooked_stop
 from fastroai.runtime.budgets.stops import refused
@@ -52,9 +53,6 @@ class AttemptState:
         if crossed is not None:
             stop = crossed.stop(scope, "recorded")
         if stop is not None:
-            from fastroai.tracing.metrics import record_refusal
-
-            record_refusal(stop)
             scope.note(refused(scope, stop))
         refusal = stop or unknown_cost(scope, record)
         if ends_step:

@@ -1,16 +1,15 @@
-"""The settings of one agent call: those given with the call, and otherwise those of the step."""
+"""An agent call of a step, with the options of the call, and otherwise the settings of the step."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from fastroai.calls.call import AgentCall
-from fastroai.records import Duration, NotGiven, in_seconds
-from fastroai.runtime import Classifier, RetryPolicies, RetryRules
+from fastroai.calls.call import AgentCall, Prompt
+from fastroai.records import NOT_GIVEN, Duration, NotGiven, in_seconds
 from fastroai.runtime.options import check_count, check_seconds, check_timeout
-from fastroai.steps.config import ResolvedConfig, RetryLike, policies_of, rules_for
+from fastroai.steps.config import ResolvedConfig, RetryLike, policies_of
+from fastroai.usage.limits import limits_of
 
 if TYPE_CHECKING:
     from pydantic_ai import AgentModelSettings, UsageLimits
@@ -36,68 +35,48 @@ class CallOptions(TypedDict, total=False):
     budget: BudgetLike | None
 
 
-class CallSettings(TypedDict):
-    """The fields of an `AgentCall` that a `CallConfig` sets."""
+def agent_call(
+    message: Prompt, options: CallOptions, step: ResolvedConfig, *, deps: object, call: str
+) -> AgentCall:
+    """Return a call of an agent with these options and, where they are not given, the settings of the step.
 
-    timeout: float | None
-    default_timeout: float | None
-    request_retries: int | None
-    request_retry_delay: float | None
-    retry: RetryPolicies | None
-    classifiers: tuple[Classifier, ...]
+    `deps` are those of the step, and `call` is the name or number of the call.
 
-
-@dataclass(slots=True)
-class CallConfig:
-    """Time limit and retries of one call, which win over those of the step.
-
-    Nobody changes it; making a frozen one takes longer.
+    Raises:
+        ConfigurationError: an option is invalid; or `retries` or `retry_delay` is given beside `retry`.
     """
-
-    timeout: Duration | NotGiven | None
-    """Seconds for each attempt; `None` for no limit."""
-    retries: int | NotGiven
-    retry_delay: Duration | NotGiven
-    """Seconds; the base of the backoff."""
-    retry: RetryLike | NotGiven
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.timeout, NotGiven):
-            check_timeout("timeout", self.timeout)
-        if not isinstance(self.retries, NotGiven):
-            check_count("retries", self.retries, required=True)
-        if not isinstance(self.retry_delay, NotGiven):
-            check_seconds("retry_delay", self.retry_delay, zero=True)
-
-    def options(self, step: ResolvedConfig) -> CallSettings:
-        """Return the settings of a call: these and, where they are not given, those of the step.
-
-        Raises:
-            ConfigurationError: `retries` or `retry_delay` is given beside `retry`.
-        """
-        delay = (
-            step.request_retry_delay
-            if isinstance(self.retry_delay, NotGiven)
-            else in_seconds(self.retry_delay)
-        )
-        policies = step.retry if isinstance(self.retries, NotGiven) else None
-        if policies is not None and not isinstance(self.retry_delay, NotGiven):
-            policies = policies.with_backoff(self.retry_delay)
-        extra = step.request_retries if isinstance(self.retries, NotGiven) else self.retries
-        if not isinstance(self.retry, NotGiven):
-            own = policies_of(self.retry, self.retries, self.retry_delay)
-            policies = own if step.retry is None else own.over(step.retry)
-            extra = policies.max_retries
-        return {
-            "timeout": None if isinstance(self.timeout, NotGiven) else in_seconds(self.timeout),
-            "default_timeout": step.timeout if isinstance(self.timeout, NotGiven) else None,
-            "request_retries": extra,
-            "request_retry_delay": delay,
-            "retry": policies,
-            "classifiers": step.classifiers,
-        }
-
-    def rules(self, call: AgentCall, step: ResolvedConfig) -> RetryRules | None:
-        """Return the rules by which a call with these settings is retried."""
-        delay = step.retry_delay if isinstance(self.retry_delay, NotGiven) else in_seconds(self.retry_delay)
-        return rules_for(call.retry, call.request_retries, delay, call.classifiers)
+    timeout, retry = options.get("timeout", NOT_GIVEN), options.get("retry", NOT_GIVEN)
+    retries, retry_delay = options.get("retries", NOT_GIVEN), options.get("retry_delay", NOT_GIVEN)
+    policies, extra, delay = step.retry, step.request_retries, step.request_retry_delay
+    if not isinstance(timeout, NotGiven):
+        check_timeout("timeout", timeout)
+    if not isinstance(retries, NotGiven):
+        check_count("retries", retries, required=True)
+        policies, extra = None, retries
+    if not isinstance(retry_delay, NotGiven):
+        check_seconds("retry_delay", retry_delay, zero=True)
+        delay = in_seconds(retry_delay)
+        policies = None if policies is None else policies.with_backoff(retry_delay)
+    if not isinstance(retry, NotGiven):
+        own = policies_of(retry, retries, retry_delay)
+        policies = own if step.retry is None else own.over(step.retry)
+        extra = policies.max_retries
+    own_deps = options.get("deps", NOT_GIVEN)
+    return AgentCall(
+        prompt=message,
+        deps=deps if own_deps is NOT_GIVEN else own_deps,
+        message_history=options.get("message_history"),
+        options={
+            "model": options.get("model"),
+            "model_settings": options.get("model_settings"),
+            "usage_limits": options.get("usage_limits"),
+        },
+        timeout=None if isinstance(timeout, NotGiven) else in_seconds(timeout),
+        default_timeout=step.timeout if isinstance(timeout, NotGiven) else None,
+        request_retries=extra,
+        request_retry_delay=delay,
+        retry=policies,
+        classifiers=step.classifiers,
+        limits=limits_of(options.get("budget"), options.get("cost_budget")),
+        call=call,
+    )

@@ -16,16 +16,9 @@ from fastroai.errors import ConfigurationError
 from fastroai.human.sinks import Sink, checked_sinks
 from fastroai.other_names import by_name, other_names
 from fastroai.records import NOT_GIVEN, Duration, NotGiven, first_given, in_seconds
-from fastroai.runtime import (
-    Classifier,
-    FailureClass,
-    ProviderLimits,
-    RetryPolicies,
-    RetryPolicy,
-    RetryRules,
-    check_provider_limits,
-)
+from fastroai.runtime import Classifier, FailureClass, ProviderLimits, RetryPolicies, RetryPolicy, RetryRules
 from fastroai.runtime.options import check_count, check_seconds, check_timeout
+from fastroai.runtime.providers.provider_limits import check_provider_limits
 from fastroai.steps.hooks import Hooks, OnRetry, OnStepFailure, OnStepStart, OnStepSuccess, check_hooks
 from fastroai.store.backends.adapter import adapt_run_store
 from fastroai.store.lease import DEFAULT_TERMS, LeaseTerms
@@ -328,12 +321,16 @@ def with_budget(config: PipelineConfig, budget: BudgetLike) -> PipelineConfig:
 
 
 def rules_for(
-    policies: RetryPolicies | None, retries: int | None, delay: float, classifiers: tuple[Classifier, ...]
+    policies: RetryPolicies | None,
+    retries: int | None,
+    delay: float | None,
+    classifiers: tuple[Classifier, ...],
 ) -> RetryRules | None:
     """Return the rules of retries: by `policies`, else `retries` times; `None` without either."""
     if policies is not None:
         return RetryRules(policies, classifiers)
-    return None if retries is None else RetryRules.counted(retries, delay, classifiers)
+    backoff = DEFAULT_RETRY_DELAY if delay is None else delay
+    return None if retries is None else RetryRules.counted(retries, backoff, classifiers)
 
 
 def _checked(classifiers: Sequence[Classifier]) -> tuple[Classifier, ...]:

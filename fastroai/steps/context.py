@@ -29,28 +29,27 @@ from fastroai.records import NOT_GIVEN, Duration, NotGiven, RequestRecord, Token
 from fastroai.runtime import (
     BudgetView,
     Retry,
-    RetryRules,
     Scope,
-    TextChunk,
     blocking,
     blocking_overloaded,
     current_scope,
-    loop_of_run,
     run_blocking,
 )
+from fastroai.runtime.concurrency.sync import loop_of_run
 from fastroai.runtime.concurrency.threads import run_in_thread
+from fastroai.runtime.events import TextChunk
 from fastroai.runtime.options import check_count
 from fastroai.runtime.retrying.failures import stops
 from fastroai.steps.attempt import AttemptState
-from fastroai.steps.calling import CallConfig, CallOptions
-from fastroai.steps.config import OnError, ResolvedConfig, check_on_error
+from fastroai.steps.calling import CallOptions, agent_call
+from fastroai.steps.config import OnError, ResolvedConfig, check_on_error, rules_for
 from fastroai.steps.conversation import ConversationState
 from fastroai.steps.durability import (
-    call_retried,
     calls_used,
     last_conversation,
     restore_call,
     step_place,
+    step_retried,
 )
 from fastroai.steps.fanout import run_bounded
 from fastroai.steps.once import IfInterrupted, OnceRegister, SideEffect, idempotency_key
@@ -61,7 +60,6 @@ from fastroai.steps.usage import StepUsage
 from fastroai.steps.visits import NodeFailure, NodeVisit, Talk
 from fastroai.store.record.log import Log, log_of, run_of
 from fastroai.tracing import NoOpTracer, Tracer
-from fastroai.usage.limits import limits_of
 from fastroai.usage.money import Amount
 
 if TYPE_CHECKING:
@@ -273,11 +271,13 @@ class StepContext(Generic[DepsT_co]):
         are given as `extra=`.
         """
         return StepLogger(
-            run_id=self.run_id,
-            step_id=self.step_id,
-            attempt=self.attempt,
-            pipeline=self._data.run.pipeline,
-            visit=self.visit,
+            {
+                "run_id": self.run_id,
+                "step_id": self.step_id,
+                "attempt": self.attempt,
+                "pipeline": self._data.run.pipeline,
+                "visit": self.visit,
+            }
         )
 
     @property
@@ -384,9 +384,7 @@ class StepContext(Generic[DepsT_co]):
         """
         if not self._data.outputs.may_have(self._reader, step_id):
             return None
-        return (
-            self.get_dependency(step_id) if output_type is None else self.get_dependency(step_id, output_type)
-        )
+        return self.get_dependency(step_id, output_type)
 
     @property
     def dependencies(self) -> tuple[str, ...]:
@@ -509,23 +507,21 @@ class StepContext(Generic[DepsT_co]):
             ConfigurationError: `agent` is not a `FastroAgent`, or an option is invalid.
             pydantic_ai.exceptions.AgentRunError: as in PydanticAI, if the last attempt fails.
         """
-        call, said = self._call(agent, message, options, name)
+        call = self._call(agent, message, options, name)
         talk = self._talk_of(call)
         with self._attempt.clock_paused():
             if talk is not None:
                 call = await talk.prepare(call, self)
-            response = await self._ask(agent, call, said.rules(call, self.config))
+            response = await self._ask(agent, call)
         if talk is not None:
             talk.heard(response.new_messages())
         return response
 
-    def _ask(
-        self, agent: AgentLike[OutputT], call: AgentCall, rules: RetryRules | None
-    ) -> Coroutine[Any, Any, ChatResponse[OutputT]]:
+    def _ask(self, agent: AgentLike[OutputT], call: AgentCall) -> Coroutine[Any, Any, ChatResponse[OutputT]]:
         attempts = functools.partial(
             retry_calls,
             lambda attempt: agent.dispatch(call.for_attempt(attempt)),
-            rules=rules,
+            rules=rules_for(call.retry, call.request_retries, call.request_retry_delay, call.classifiers),
             scoped=self._attempt.step,
             on_retry=functools.partial(self._report_call_retry, call),
             side_by_side=True,
@@ -560,7 +556,7 @@ class StepContext(Generic[DepsT_co]):
         Raises:
             ConfigurationError: `agent` is not a `FastroAgent`, or an option is invalid.
         """
-        call, _ = self._call(agent, message, options)
+        call = self._call(agent, message, options)
         talk = self._talk_of(call)
         if talk is not None:
             prepare = functools.partial(talk.prepare, context=self)
@@ -573,33 +569,14 @@ class StepContext(Generic[DepsT_co]):
 
     def _call(
         self, agent: AgentLike[Any], message: Prompt, options: CallOptions, name: str | None = None
-    ) -> tuple[AgentCall, CallConfig]:
-        """Return a call of an agent, which is named by its number by default, and its own settings."""
-        said = CallConfig(
-            options.get("timeout", NOT_GIVEN),
-            options.get("retries", NOT_GIVEN),
-            options.get("retry_delay", NOT_GIVEN),
-            options.get("retry", NOT_GIVEN),
-        )
-        limits = limits_of(options.get("budget"), options.get("cost_budget"))
+    ) -> AgentCall:
+        """Return a call of an agent, which is named by its number by default."""
+        number = str(self._calls + 1)
+        call = agent_call(message, options, self.config, deps=self.deps, call=name or number)
         self._check_open()
         check_agent(agent)
         self._calls += 1
-        deps = options.get("deps", NOT_GIVEN)
-        call = AgentCall(
-            prompt=message,
-            deps=self.deps if deps is NOT_GIVEN else deps,
-            message_history=options.get("message_history"),
-            options={
-                "model": options.get("model"),
-                "model_settings": options.get("model_settings"),
-                "usage_limits": options.get("usage_limits"),
-            },
-            limits=limits,
-            call=name or str(self._calls),
-            **said.options(self.config),
-        )
-        return call, said
+        return call
 
     def _talk_of(self, call: AgentCall) -> Talk[StepContext[Any]] | None:
         """Return the conversation that a call takes part in: that of the node, if it brings no history."""
@@ -1047,7 +1024,7 @@ class StepContext(Generic[DepsT_co]):
             raise ScopeClosedError(self._scope.path)
 
     async def _report_call_retry(self, call: AgentCall, retry: Retry) -> None:
-        await self._scope.emit(call_retried(self._scope, call.call or "", retry))
+        await self._scope.emit(step_retried(self._scope, retry, call.call or ""))
 
 
 def scope_of(context: StepContext[Any]) -> Scope:

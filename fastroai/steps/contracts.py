@@ -12,7 +12,7 @@ from fastroai.contracts.annotations import Annotation, Checker, says_something
 from fastroai.contracts.violation import violation_by, violation_of
 from fastroai.errors import ContractViolation, Direction
 from fastroai.records import NotGiven, first_given
-from fastroai.runtime import ContractViolated
+from fastroai.runtime.events import ContractViolated
 from fastroai.steps.base import BaseStep
 from fastroai.steps.context import scope_of, show
 from fastroai.steps.conversation import ConversationState

@@ -6,21 +6,19 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 from traceback import extract_tb, format_list
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import JsonValue, ValidationError
 
 from fastroai.calls.call import AgentCall
-from fastroai.errors import RunCorrupt, RunStoreUnavailable, error_chain
+from fastroai.errors import RunCorrupt, RunStoreUnavailable
 from fastroai.records import RequestRecord
 from fastroai.runtime import (
     NO_RETRIES_USED,
     FailureClass,
-    FailureContext,
     RetriesUsed,
     Retry,
     Scope,
-    classify,
 )
 from fastroai.runtime.facts import (
     FailureFacts,
@@ -29,6 +27,7 @@ from fastroai.runtime.facts import (
     StepRetried,
 )
 from fastroai.runtime.retrying.failures import noted_class
+from fastroai.runtime.retrying.retry_rules import classify_in
 from fastroai.runtime.scope import RUNS, ToolCalls, current_scope, current_tool_calls
 from fastroai.steps.conversation import ConversationState, state_in
 from fastroai.store.record.log import Log, log_of, run_of
@@ -100,11 +99,6 @@ def calls_used(scope: Scope, call: AgentCall) -> RetriesUsed:
     return durable.recorded.used(agent_call_key(durable.place(scope), call.call))
 
 
-def call_retried(scope: Scope, call: str, retry: Retry) -> StepRetried:
-    """Log that an attempt at an agent call failed, and that another one follows. Return that fact."""
-    return _retried(scope, retry, f"{step_place(scope)}@{scope.attempt}", call, "call")
-
-
 async def tell_not_accepted(scope: Scope, call: str, error: Exception) -> None:
     """Tell that the answer of an agent call is not good enough, so that another call asks for a better one.
 
@@ -113,24 +107,24 @@ async def tell_not_accepted(scope: Scope, call: str, error: Exception) -> None:
     durable = run_of(scope)
     if durable is None or not durable.recorded.was_retried(agent_call_key(durable.place(scope), call)):
         retry = Retry(error, FailureClass.TERMINAL, 0.0, 1, NO_RETRIES_USED)
-        await scope.emit(call_retried(scope, call, retry))
+        await scope.emit(step_retried(scope, retry, call))
 
 
-def step_retried(scope: Scope, retry: Retry) -> StepRetried:
-    """Log that an attempt at a step failed, and that another one follows. Return that fact."""
-    return _retried(scope, retry, step_place(scope), "", "step")
+def step_retried(scope: Scope, retry: Retry, call: str | None = None) -> StepRetried:
+    """Log that an attempt at a step, or at an agent call in it, failed, and that another one follows.
 
-
-def _retried(scope: Scope, retry: Retry, place: str, call: str, unit: Literal["step", "call"]) -> StepRetried:
+    Return that fact.
+    """
+    place = step_place(scope)
     fact = StepRetried(
         part=scope.part,
-        place=place,
+        place=place if call is None else f"{place}@{scope.attempt}",
         attempt=retry.failed_attempt,
         failure=failure_facts(retry.error, retry.failure_class),
         delay=retry.delay,
         used=retry.used,
-        call=call,
-        unit=unit,
+        call=call or "",
+        unit="step" if call is None else "call",
         raised=retry.error,
     )
     if (log := log_of(scope)) is not None:
@@ -202,10 +196,7 @@ def failure_of(scope: Scope, config: ResolvedConfig, error: BaseException) -> Fa
     """Return the facts about the failure of a step, for the log."""
     failure_class = noted_class(error)
     if failure_class is None:
-        context = FailureContext(
-            step_id=scope.name, attempt=scope.attempt, run_id=scope.run_id, chain=tuple(error_chain(error))
-        )
-        failure_class = classify(error, context, config.classifiers)
+        failure_class = classify_in(scope, error, scope.attempt, config.classifiers)
     return failure_facts(error, failure_class)
 
 

@@ -12,8 +12,10 @@ from typing import Literal, Protocol, TypeAlias, get_args
 from fastroai.errors import ConfigurationError
 from fastroai.places import attempt_around, step_name
 from fastroai.records import NotGiven
-from fastroai.runtime import Listener, RunEvent, Scope, StepFailed, StepFinished, StepRetried, StepStarted
+from fastroai.runtime import Scope
 from fastroai.runtime.concurrency.isolation import is_of_task, noting_cancellations
+from fastroai.runtime.events import Listener
+from fastroai.runtime.facts import RunEvent, StepFailed, StepFinished, StepRetried, StepStarted
 
 logger = logging.getLogger("fastroai.steps")
 

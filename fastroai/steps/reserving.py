@@ -16,15 +16,9 @@ from typing import Final, Literal, Self
 
 from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.records import RequestRecord, Tokens, dollars
-from fastroai.runtime import (
-    RequestTerms,
-    Reservation,
-    Scope,
-    admit,
-    current_scope,
-    reservations_around,
-    run_blocking,
-)
+from fastroai.runtime import Reservation, Scope, admit, current_scope, run_blocking
+from fastroai.runtime.budgets.reservation import reservations_around
+from fastroai.runtime.budgets.terms import RequestTerms
 from fastroai.runtime.concurrency.wakeup import running_loop
 from fastroai.steps.durability import SpendingOnRecord
 from fastroai.steps.spend_price import SpendPrice, Units, checked_units, tokens_of

@@ -60,16 +60,9 @@ class Shared(ChainMap[str, Any]):
 
 
 class StepLogger(_Adapter):
-    """Adds `run_id`, `step_id`, `attempt`, `pipeline` and `visit` to each record; `extra=` comes on top."""
+    """Adds facts about a step, such as `step_id`, to each record; `extra=` comes on top."""
 
-    def __init__(self, *, run_id: str, step_id: str, attempt: int, pipeline: str, visit: int) -> None:
-        facts = {
-            "run_id": run_id,
-            "step_id": step_id,
-            "attempt": attempt,
-            "pipeline": pipeline,
-            "visit": visit,
-        }
+    def __init__(self, facts: Mapping[str, object]) -> None:
         super().__init__(_logger, facts)
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:

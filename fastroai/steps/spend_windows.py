@@ -92,9 +92,6 @@ async def _wait_or_raise(scope: Scope, stop: SpendLimitExceeded, what: Stopped) 
                 raise
         raise stop
     except SpendLimitExceeded:
-        from fastroai.tracing.metrics import record_refusal
-
-        record_refusal(stop)
         await scope.emit(refused(scope, stop))
         raise
 

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar
 
 from fastroai.errors import ConfigurationError, TimeLimitExceeded
-from fastroai.runtime import Clock, may_retry
+from fastroai.runtime import Clock
 from fastroai.runtime.concurrency.isolation import is_of_task, noting_cancellations
 from fastroai.runtime.options import check_count, check_timeout
+from fastroai.runtime.retrying.failures import may_retry
 from fastroai.steps.reserving import Spend
 from fastroai.tools.control import passes_through
 

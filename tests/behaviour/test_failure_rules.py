@@ -9,7 +9,8 @@ from pydantic_ai.exceptions import ModelHTTPError
 
 from fastroai import FastroAgent, Pipeline, StepContext, StepExecutionError, step
 from fastroai.agent.requests import metering
-from fastroai.runtime import StepStarted, TextChunk
+from fastroai.runtime.events import TextChunk
+from fastroai.runtime.facts import StepStarted
 from fastroai.testing import Fault, ModelServer, Reply
 
 

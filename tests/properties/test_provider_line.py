@@ -9,7 +9,7 @@ from typing import Literal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastroai.runtime.providers.circuit import Circuit, Pass
+from fastroai.runtime.providers.circuit import Circuit, CircuitOptions, Pass
 from fastroai.runtime.providers.provider_line import MINUTE, ProviderLine, Ticket
 
 Kind = Literal["ask", "ask inside", "send", "end", "cancel", "hold back", "wait"]
@@ -176,7 +176,12 @@ def test_a_line_keeps_its_limits_and_its_order_and_lets_everybody_go(
 def test_a_circuit_lets_all_through_or_a_few_probes_or_none(
     failures: int, probes: int, happens: list[tuple[str, int, float]]
 ) -> None:
-    circuit, now, out, opened_at = Circuit(failures, 10.0, 5.0, probes), 0.0, list[Pass](), None
+    circuit, now, out, opened_at = (
+        Circuit(CircuitOptions(failures, 10.0, 5.0, probes)),
+        0.0,
+        list[Pass](),
+        None,
+    )
     probing: set[Pass] = set()
     for what, which, seconds in happens:
         now += seconds
@@ -200,7 +205,7 @@ def test_a_circuit_lets_all_through_or_a_few_probes_or_none(
                 opened_at, probing = None, set()
             elif what == "fail" and circuit.fail(taken, now, "it failed"):
                 assert state == "closed" or taken in probing
-                assert circuit.last_failure == "it failed"
+                assert circuit.memory.last_failure == "it failed"
                 opened_at, probing = now, set()
             elif what == "give back":
                 circuit.give_back(taken)

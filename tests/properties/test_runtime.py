@@ -14,8 +14,9 @@ from support.leftovers import assert_no_task_is_left
 from support.virtual_time import VirtualTimeLoop, now
 
 from fastroai.errors import TimeLimitExceeded
-from fastroai.runtime import Clock, Pump, Send
+from fastroai.runtime import Clock, Send
 from fastroai.runtime.concurrency.isolation import in_context
+from fastroai.runtime.concurrency.pump import Pump
 
 common = settings(deadline=None)
 

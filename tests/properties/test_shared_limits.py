@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.examples import examples
 
-from fastroai.runtime.providers.circuit import Pass
+from fastroai.runtime.providers.circuit import CircuitOptions, Pass
 from fastroai.runtime.providers.provider_line import MINUTE
-from fastroai.runtime.providers.shared_circuit import CircuitOptions, CircuitRow, OpenCircuit
+from fastroai.runtime.providers.shared_circuit import CircuitRow, OpenCircuit
 from fastroai.runtime.providers.shared_line import Limits, LineRow, OpenLine, Seen, Told
 from fastroai.store.row_codec import RowCodec
 

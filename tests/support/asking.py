@@ -12,7 +12,9 @@ from fastroai.errors import records_of, usage_of
 from fastroai.pipelines import StepRetried
 from fastroai.records import RequestRecord
 from fastroai.records import Usage as SpentUsage
-from fastroai.runtime import DEFAULT_RETRY, FailureClass, RetryPolicy, RunEvent, RunFinished, TextChunk
+from fastroai.runtime import DEFAULT_RETRY, FailureClass, RetryPolicy
+from fastroai.runtime.events import TextChunk
+from fastroai.runtime.facts import RunEvent, RunFinished
 
 Way = Literal["agent.run", "agent.run_stream_events", "ctx.run", "ctx.run_stream"]
 

@@ -66,15 +66,8 @@ from fastroai.agent.requests.run_responses import (
 )
 from fastroai.errors import BudgetExceeded, CircuitOpenError, ConfigurationError
 from fastroai.pydantic_ai_private import id_in_batch, is_batched, lend_model_to_run, refresh_http_client
-from fastroai.runtime import (
-    NO_RETRIES_USED,
-    Retry,
-    RetryRules,
-    Scope,
-    current_scope,
-    is_transport_failure,
-    step_down_if_due,
-)
+from fastroai.runtime import NO_RETRIES_USED, Retry, RetryRules, Scope, current_scope, is_transport_failure
+from fastroai.runtime.budgets.admission import step_down_if_due
 from fastroai.runtime.concurrency.wakeup import running_loop
 from fastroai.runtime.scope import current_tool_calls
 from fastroai.store.record.log import log_of

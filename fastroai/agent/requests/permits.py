@@ -11,11 +11,12 @@ from pydantic_ai.messages import ModelResponse
 from fastroai.agent.quotes.input_tokens import input_tokens
 from fastroai.agent.requests.request_terms import Terms
 from fastroai.errors import CircuitOpenError
-from fastroai.runtime import Scope, billing_of, is_transport_failure, retry_after
+from fastroai.runtime import Scope, billing_of, is_transport_failure
 from fastroai.runtime.providers.circuit import Health
 from fastroai.runtime.providers.circuit_breaker import health_of
 from fastroai.runtime.providers.permits import Permit, guards_of
 from fastroai.runtime.providers.provider_limits import limits_for
+from fastroai.runtime.retrying.http_signals import retry_after
 from fastroai.tracing import attributes
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from time import perf_counter
 from typing import Final, TypeAlias
 
 from fastroai.records import EXACT
-from fastroai.runtime import RunEvent, RunFinished, RunStarted, Scope, StepStarted
-from fastroai.runtime.facts import Ends, Fact, RunStatus
+from fastroai.runtime import Scope
+from fastroai.runtime.facts import Ends, Fact, RunEvent, RunFinished, RunStarted, RunStatus, StepStarted
 from fastroai.store.record.definitions import is_flow, kind_of, steps_in
 
 _IN_PROGRESS: Final = ("retried", "incomplete", "cancelled")

@@ -19,8 +19,9 @@ from fastroai.errors import ConfigurationError
 from fastroai.forks import in_forked_process
 from fastroai.runs.progress.displays import Display, LogDisplay, NotebookDisplay, TerminalDisplay, is_notebook
 from fastroai.runs.progress.progress import OnProgress, Progress, RunProgress
-from fastroai.runtime import RunEvent, Scope, SpendRecorded
-from fastroai.runtime.events import both, harmless, on_this_loop
+from fastroai.runtime import Scope
+from fastroai.runtime.events import SpendRecorded, both, harmless, on_this_loop
+from fastroai.runtime.facts import RunEvent
 
 logger = logging.getLogger("fastroai.runs")
 

@@ -123,9 +123,6 @@ async def _reserved(
                 raise
     except BudgetExceeded as error:
         if not error.may_wait:
-            from fastroai.tracing.metrics import record_refusal
-
-            record_refusal(error)
             await scope.emit(refused(scope, error))
         raise
     return reservation

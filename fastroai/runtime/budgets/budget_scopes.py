@@ -112,9 +112,6 @@ class BudgetScope(BudgetView):
     be read after the block.
     """
 
-    def __init__(self, scope: Scope) -> None:
-        super().__init__(scope)
-
     @property
     def usage(self) -> Usage:
         """The usage of all agent calls and purchases inside so far: cost, tokens and requests."""

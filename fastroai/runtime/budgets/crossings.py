@@ -57,9 +57,6 @@ async def refuse_if_crossed(scope: Scope) -> None:
         stop = await _shared_stop(scope)
     if stop is not None:
         if not stop.may_wait:
-            from fastroai.tracing.metrics import record_refusal
-
-            record_refusal(stop)
             await scope.emit(refused(scope, stop))
         raise stop
 

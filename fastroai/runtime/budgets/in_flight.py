@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from fastroai.records import AgentCallUsage, RequestRecord, RequestUse, Usage
@@ -14,19 +14,18 @@ if TYPE_CHECKING:
     from fastroai.usage.limits import Ceiling
 
 
+@dataclass(slots=True, eq=False)
 class Charge:
     """A record that was added to scopes; the use of the request's answer may be learned later."""
 
-    __slots__ = ("_before", "record")
-
-    def __init__(self, record: RequestRecord, before: Charge | None = None) -> None:
-        """Charge a request. Scopes that closed earlier, while it was in flight, have charged `before`."""
-        self.record, self._before = record, before
+    record: RequestRecord
+    before: Charge | None = None
+    """The charge in scopes that closed earlier, while the request was in flight."""
 
     @property
     def first(self) -> Charge:
         """The first charge of the request, the same object for all its charges in whichever scopes."""
-        return self if self._before is None else self._before
+        return self if self.before is None else self.before
 
     def mark(self, use: RequestUse) -> None:
         """Note how the answer of the request was used. One that was thrown away stays `retried`."""
@@ -34,15 +33,12 @@ class Charge:
             self.record = replace(self.record, use=use)
 
 
+@dataclass(slots=True, eq=False)
 class AgentCharges:
     """An agent run, with its charges and those of agent runs inside of it."""
 
-    __slots__ = ("_charges", "agent")
-
-    def __init__(self, agent: str) -> None:
-        """Begin a run of an agent, without charges."""
-        self.agent = agent
-        self._charges: list[Sequence[Charge]] = []
+    agent: str
+    _charges: list[Sequence[Charge]] = field(default_factory=list, init=False)
 
     def add(self, charges: Sequence[Charge]) -> None:
         """Add charges, of which the run may have some already. A list may grow while the run goes on."""

@@ -69,23 +69,6 @@ def equal_part(left_usd: Decimal, reserved_usd: Decimal, contenders: int) -> Dec
 class Account:
     """One budget of a run, and the amounts that are spent and reserved of it."""
 
-    __slots__ = (
-        "budget",
-        "closed",
-        "contenders",
-        "goes_by_expectations",
-        "ledger",
-        "parent",
-        "path",
-        "reserved_requests",
-        "reserved_tokens",
-        "reserved_usd",
-        "told_of_waiting",
-        "usage",
-        "waiting",
-        "warnings_told",
-    )
-
     def __init__(
         self, budget: Budget, usage: Usage, parent: Account | None = None, path: tuple[str, ...] = ()
     ) -> None:
@@ -237,20 +220,6 @@ class Account:
 class Hold:
     """The amounts that one request in flight has reserved, or one run, whose requests draw on the hold."""
 
-    __slots__ = (
-        "_drawn_usd",
-        "accounts",
-        "amounts",
-        "dependents",
-        "drawing",
-        "has_slot",
-        "ledger",
-        "reserve",
-        "run",
-        "shared_dependents",
-        "stalled",
-    )
-
     def __init__(self, accounts: tuple[Account, ...], amounts: Amounts, reserve: Hold | None = None) -> None:
         """Hold `amounts` of `accounts`, which are empty if nothing limits the request.
 
@@ -349,18 +318,6 @@ class Claim:
     leave. `granted`: it has its `hold`.
     """
 
-    __slots__ = (
-        "accounts",
-        "amounts",
-        "around",
-        "fitting",
-        "hold",
-        "reserves",
-        "state",
-        "waits_for_others",
-        "wake",
-    )
-
     def __init__(
         self,
         accounts: tuple[Account, ...],
@@ -423,19 +380,15 @@ class Claim:
             if not (is_paid and account.limits_only_money):
                 yield account
 
-    def start_waiting(self) -> None:
-        """Count the claim as in line. The requests inside of which it is made cannot end before it."""
-        for account in self.accounts:
-            account.waiting += 1
-        for hold in self.around:
-            hold.dependents += 1
+    def count_in_line(self, number: int) -> None:
+        """Count the claim as in line: 1 when it joins, -1 when it leaves.
 
-    def stop_waiting(self) -> None:
-        """Count the claim as no longer in line. The requests around it can end again."""
+        The requests inside of which it is made cannot end before it leaves.
+        """
         for account in self.accounts:
-            account.waiting -= 1
+            account.waiting += number
         for hold in self.around:
-            hold.dependents -= 1
+            hold.dependents += number
 
     def leave(self, account: Account) -> None:
         """Remove an account from the claim, because it has closed."""
@@ -459,8 +412,6 @@ class Ledger:
     First come, first served: while a claim waits for an account, no later one takes from that account. Claims
     from inside a request in flight go before all others, which may be waiting for the end of that request.
     """
-
-    __slots__ = ("_alone", "_line", "_open", "_taken", "arrivals")
 
     def __init__(self) -> None:
         self.arrivals = 0
@@ -500,7 +451,7 @@ class Ledger:
             self._grant(claim)
             return self._left_alone() if self._line else []
         self._line.join(claim, inside=bool(claim.around))
-        claim.start_waiting()
+        claim.count_in_line(1)
         if is_behind and not claim.around:
             return []
         return [changed for changed in self.review() if changed is not claim]
@@ -524,7 +475,7 @@ class Ledger:
         for account in claim.accounts:
             account.contenders -= 1
         if claim.state != "coming":
-            claim.stop_waiting()
+            claim.count_in_line(-1)
             self._line.leave(claim)
         return self.review()
 
@@ -607,7 +558,7 @@ class Ledger:
                 self._grant(claim)
                 granted.append(claim)
         for claim in granted:
-            claim.stop_waiting()
+            claim.count_in_line(-1)
             self._line.leave(claim)
         return granted + self._left_alone()
 

@@ -199,6 +199,8 @@ class SpendUpkeep:
                     await self.store.renew([holder.claim for holder in ending])
             except SpendStoreUnavailable as error:
                 logger.warning("leases at %s could not be renewed: %s", error.store, error.reason)
+            except Exception:  # the user's own store raised it; the next renewal can succeed
+                logger.exception("leases could not be renewed")
 
     # --- endings ---
 
@@ -210,7 +212,7 @@ class SpendUpkeep:
         """Charge spending that was not reserved, in the background. The future is that of `settle`."""
         self._add_unbooked(claim.account, cost_usd)
         ending = in_background(self._settle(_Ending(claim, cost_usd, is_known=False)), _endings)
-        ending.add_done_callback(lambda _: self._add_unbooked(claim.account, -cost_usd))
+        ending.add_done_callback(lambda _: self._add_unbooked(claim.account, cost_usd.copy_negate()))
         return ending
 
     def unbooked(self, account: SpendAccount) -> Decimal:

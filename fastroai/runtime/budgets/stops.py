@@ -156,7 +156,10 @@ def keep(scope: Scope, fact: BudgetRefused | BudgetWaiting | RequestWaited) -> N
 
 
 def refused(scope: Scope, stop: BudgetExceeded) -> BudgetRefused:
-    """Put a refusal on record, if a store keeps the run. Return it for listeners."""
+    """Count a refusal, and put it on record if a store keeps the run. Return it for listeners."""
+    from fastroai.tracing.metrics import record_refusal
+
+    record_refusal(stop)
     failure = FailureFacts(error_type=error_type(stop), message=str(stop), failure_class="terminal")
     event = BudgetRefused(part=scope.part, place=place_on_record(scope), failure=failure, raised=stop)
     keep(scope, event)

@@ -26,35 +26,20 @@ class Interruption:
     around the request sees an ordinary exception.
     """
 
-    __slots__ = (
-        "_cancellations",
-        "_cancelled",
-        "_is_set",
-        "_loop",
-        "_scope",
-        "_sender",
-        "_stop",
-        "_stopping",
-    )
-
     def __init__(self, scope: Scope) -> None:
         """Prepare the interruption of a request that is made in `scope`."""
         self._scope = scope
-        self._is_set = self._cancelled = False
+        self.is_set = self._cancelled = False
+        """Whether the run has ended."""
         self._cancellations = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sender: asyncio.Task[Any] | None = None
         self._stop: Stop | None = None
         self._stopping: asyncio.Task[None] | None = None
 
-    @property
-    def is_set(self) -> bool:
-        """Whether the run has ended."""
-        return self._is_set
-
     def set(self) -> None:
         """End the request. Works from any thread."""
-        self._is_set = True
+        self.is_set = True
         if (loop := self._loop) is None:
             return
         if loop is running_loop():
@@ -73,7 +58,7 @@ class Interruption:
         Raises:
             ScopeClosedError: the run has ended.
         """
-        if self._is_set:
+        if self.is_set:
             raise self._closed()
         task = asyncio.current_task()
         assert task is not None
@@ -99,7 +84,7 @@ class Interruption:
         Raises:
             ScopeClosedError: the run has ended.
         """
-        if self._is_set:
+        if self.is_set:
             raise self._closed()
         self._loop = asyncio.get_running_loop()
 
@@ -109,7 +94,7 @@ class Interruption:
         Raises:
             ScopeClosedError: the run has ended, whichever error followed from that.
         """
-        if self._is_set and (error is None or isinstance(error, Exception)):
+        if self.is_set and (error is None or isinstance(error, Exception)):
             raise self._closed() from error
 
     def stop_by(self, stop: Stop) -> None:

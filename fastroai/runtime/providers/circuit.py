@@ -6,7 +6,7 @@ Times are seconds of one clock that never goes back. The caller of a circuit hol
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 CircuitState = Literal["closed", "open", "half-open"]
 Health = Literal["well", "ill", "unknown"]
@@ -15,14 +15,26 @@ Health = Literal["well", "ill", "unknown"]
 SEVERITY: Final[tuple[CircuitState, ...]] = ("closed", "half-open", "open")
 
 
+class CircuitOptions(NamedTuple):
+    """The settings of a circuit."""
+
+    failures: int
+    """The failures that open it, if they happen within `window` seconds."""
+    window: float
+    cooldown: float
+    """Seconds for which it is open."""
+    probes: int
+    """The most requests that may try at one time when the cooldown is over."""
+
+
+@dataclass(slots=True, eq=False)
 class Pass:
     """The permission of a circuit for one request."""
 
-    __slots__ = ("is_probe", "period", "request")
-
-    def __init__(self, period: int, *, is_probe: bool, request: str = "") -> None:
-        """`request` is the id of the request, if processes share the circuit."""
-        self.period, self.is_probe, self.request = period, is_probe, request
+    period: int
+    is_probe: bool
+    request: str = ""
+    """The id of the request, if processes share the circuit."""
 
 
 @dataclass(slots=True)
@@ -52,41 +64,28 @@ class Circuit:
     nothing in the present one.
     """
 
-    __slots__ = ("_cooldown", "_failures", "_probes", "_window", "memory")
+    __slots__ = ("_options", "memory")
 
-    def __init__(
-        self,
-        failures: int,
-        window: float,
-        cooldown: float,
-        probes: int,
-        memory: CircuitMemory | None = None,
-    ) -> None:
-        """Open after `failures` failures in `window` seconds; allow `probes` after `cooldown` seconds."""
-        self._failures, self._window, self._cooldown, self._probes = failures, window, cooldown, probes
+    def __init__(self, options: CircuitOptions, memory: CircuitMemory | None = None) -> None:
+        self._options = options
         self.memory = CircuitMemory() if memory is None else memory
-
-    @property
-    def last_failure(self) -> str:
-        """The message of the last failure."""
-        return self.memory.last_failure
 
     def state(self, now: float) -> CircuitState:
         """Return the state at this time."""
         opened_at = self.memory.opened_at
         if opened_at is None:
             return "closed"
-        return "open" if now < opened_at + self._cooldown else "half-open"
+        return "open" if now < opened_at + self._options.cooldown else "half-open"
 
     def refuses_for(self, now: float) -> float | None:
         """Return the seconds until a request may try; 0 while probes are in flight; `None` if one may now."""
         opened_at = self.memory.opened_at
         if opened_at is None:
             return None
-        left = opened_at + self._cooldown - now
+        left = opened_at + self._options.cooldown - now
         if left > 0:
             return left
-        return None if self.memory.probing < self._probes else 0.0
+        return None if self.memory.probing < self._options.probes else 0.0
 
     def enter(self, now: float) -> Pass | None:
         """Let a request through and return its pass; `None` if no request may pass now."""
@@ -112,8 +111,11 @@ class Circuit:
         memory.last_failure = failure
         if not taken.is_probe:
             memory.failed_at.append(now)
-            del memory.failed_at[: -self._failures]
-            if len(memory.failed_at) < self._failures or memory.failed_at[0] <= now - self._window:
+            del memory.failed_at[: -self._options.failures]
+            if (
+                len(memory.failed_at) < self._options.failures
+                or memory.failed_at[0] <= now - self._options.window
+            ):
                 return False
         self._begin(now)
         return True

@@ -15,10 +15,10 @@ from typing import Final
 from fastroai.errors import ConfigurationError, FastroAIError, StoreUnavailable
 from fastroai.forks import in_forked_process
 from fastroai.other_names import other_names
-from fastroai.records import Duration, in_seconds
-from fastroai.runtime.options import check_count, check_seconds
-from fastroai.runtime.providers.circuit import SEVERITY, Circuit, CircuitState, Health, Pass
-from fastroai.runtime.providers.shared_circuit import CircuitOptions, OpenCircuit, SeenCircuit
+from fastroai.records import Duration
+from fastroai.runtime.options import check_count, seconds_above_zero
+from fastroai.runtime.providers.circuit import SEVERITY, Circuit, CircuitOptions, CircuitState, Health, Pass
+from fastroai.runtime.providers.shared_circuit import OpenCircuit, SeenCircuit
 from fastroai.runtime.providers.sharing import (
     DEFAULT_KEY,
     DEFAULT_LEASE,
@@ -95,11 +95,9 @@ class CircuitBreaker:
         """
         check_count("failures", failures, least=1, required=True)
         check_count("probes", probes, least=1, required=True)
-        for option, value in (("window", window), ("cooldown", cooldown)):
-            check_seconds(option, value, zero=True)  # refuses None
-            check_seconds(option, value)
         self.failures, self.probes = failures, probes
-        self.window, self.cooldown = in_seconds(window), in_seconds(cooldown)
+        self.window = seconds_above_zero("window", window)
+        self.cooldown = seconds_above_zero("cooldown", cooldown)
         self.sharing = sharing_by(store, key, on_unavailable, DEFAULT_LEASE)
         """How other processes share the circuits; `None` if they do not."""
         self._start()
@@ -172,9 +170,9 @@ class ProviderCircuit:
 
     def __init__(self, breaker: CircuitBreaker) -> None:
         self._lock = threading.Lock()
-        self._circuit = Circuit(breaker.failures, breaker.window, breaker.cooldown, breaker.probes)
+        self.options = CircuitOptions(breaker.failures, breaker.window, breaker.cooldown, breaker.probes)
+        self._circuit = Circuit(self.options)
         self._watchers: set[Callable[[], None]] = set()
-        self.cooldown = breaker.cooldown
 
     @property
     def state(self) -> CircuitState:
@@ -185,7 +183,7 @@ class ProviderCircuit:
     @property
     def last_failure(self) -> str:
         """The message of the last failure."""
-        return self._circuit.last_failure
+        return self._circuit.memory.last_failure
 
     def refuses_for(self) -> float | None:
         """Return the seconds until a request may try; 0 while probes are in flight; `None` if one may now."""
@@ -253,7 +251,6 @@ class SharedCircuit(ProviderCircuit):
 
     def __init__(self, breaker: CircuitBreaker, provider: str, sharing: Sharing) -> None:
         super().__init__(breaker)
-        self._options = CircuitOptions(breaker.failures, breaker.window, breaker.cooldown, breaker.probes)
         self._sharing, self._provider, self._name = sharing, provider, f"{sharing.key}:{provider}"
         self._is_watching = False
 
@@ -265,7 +262,7 @@ class SharedCircuit(ProviderCircuit):
         """See `ProviderCircuit`."""
         request = uuid.uuid4().hex
         try:
-            seen = await self._ask(lambda circuit: circuit.enter(self._options, request))
+            seen = await self._ask(lambda circuit: circuit.enter(self.options, request))
         except StoreUnavailable as error:
             self._sharing.allow(error, f"the circuit breaker of {self._provider}")
             return self._enter_here()
@@ -332,7 +329,7 @@ class SharedCircuit(ProviderCircuit):
     async def _end(self, taken: Pass, health: Health, failure: str, note: Callable[[], None]) -> None:
         try:
             seen = await self._ask(
-                lambda circuit: circuit.end(self._options, taken.request, taken.period, health, failure)
+                lambda circuit: circuit.end(self.options, taken.request, taken.period, health, failure)
             )
         except Exception as error:  # a store can be the user's, and raise anything
             logger.warning("the circuit of %s cannot be told of a request: %s", self._provider, error)
@@ -350,7 +347,7 @@ class SharedCircuit(ProviderCircuit):
         with self._lock:
             was_open = self._circuit.refuses_for(monotonic()) is not None
             seen.memory.move(began - seen.now)
-            self._circuit = Circuit(*self._options, seen.memory)
+            self._circuit = Circuit(self.options, seen.memory)
             is_open = self._circuit.refuses_for(monotonic()) is not None
         if is_open and not was_open:
             self._wake_watchers()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from time import monotonic
-from typing import Protocol
+from typing import TypeAlias
 
 from fastroai.errors import CircuitOpenError
 from fastroai.runtime.budgets.admission import shares_slot, waiting_inside
@@ -19,18 +19,15 @@ from fastroai.runtime.events import (
 )
 from fastroai.runtime.providers.circuit import Health, Pass
 from fastroai.runtime.providers.circuit_breaker import CircuitBreaker, ProviderCircuit
-from fastroai.runtime.providers.provider_limits import ProviderLimit, all_of
+from fastroai.runtime.providers.provider_limits import ProviderLimit
 from fastroai.runtime.providers.provider_line import Ticket
 from fastroai.runtime.providers.provider_queue import Queue
 from fastroai.runtime.scope import Scope
+from fastroai.runtime.time_limits import all_of
 
-
-class TokensExpected(Protocol):
-    """Function that estimates the tokens of a request."""
-
-    def __call__(self, usual_output: int | None) -> int:
-        """Return the expected input and output tokens. Recent answers of the model had `usual_output`."""
-        ...
+TokensExpected: TypeAlias = Callable[[int | None], int]
+"""Function that estimates the input and output tokens of a request. It takes the usual number of tokens in
+recent answers of the model, if that is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +124,7 @@ class Permit:
                 provider=guard.provider,
                 agent=guard.agent,
                 last_failure=failure,
-                cooldown=guard.circuit.cooldown,
+                cooldown=guard.circuit.options.cooldown,
             )
         )
 

@@ -6,7 +6,8 @@ import asyncio
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from time import monotonic
 from typing import Final
 
@@ -263,19 +264,16 @@ class ProviderQueue(Queue):
                     alarm.stop()
 
     def _withdraw(self, ticket: Ticket) -> None:
-        with self._lock:
+        def withdraw(now: float) -> list[Ticket]:
             if ticket.state == "ended":  # another loop ended the ticket, because the ticket's loop was closed
-                return
-            withdraw = self._line.leave if ticket.state == "waiting" else self._line.give_back
-            granted = withdraw(ticket, monotonic())
-            self._set_alarms()
-        self._tell(granted)
+                return []
+            leave = self._line.leave if ticket.state == "waiting" else self._line.give_back
+            return leave(ticket, now)
+
+        self._change(withdraw)
 
     def _look_again(self) -> None:
-        with self._lock:
-            granted = self._line.review(monotonic())
-            self._set_alarms()
-        self._tell(granted)
+        self._change(self._line.review)
 
     def _set_alarms(self) -> None:
         """Set the alarms of all loops to the time of the next review. The caller holds the lock."""
@@ -288,7 +286,7 @@ class ProviderQueue(Queue):
         """Wake the granted requests. If the loop of one is closed, its slot goes to the next in line."""
         for ticket in granted:
             if ticket.wake is not None and not ticket.wake():
-                self._change(self._line.give_back, ticket)
+                self.give_back(ticket)
 
     # --- on its way ---
 
@@ -301,11 +299,11 @@ class ProviderQueue(Queue):
 
     def end(self, ticket: Ticket, tokens: int | None) -> None:
         """See `Queue`."""
-        self._change(lambda ticket, now: self._line.end(ticket, now, tokens=tokens), ticket)
+        self._change(partial(self._line.end, ticket, tokens=tokens))
 
     def give_back(self, ticket: Ticket) -> None:
         """See `Queue`."""
-        self._change(self._line.give_back, ticket)
+        self._change(partial(self._line.give_back, ticket))
 
     def hold_back(self, seconds: float) -> None:
         """See `Queue`."""
@@ -313,9 +311,10 @@ class ProviderQueue(Queue):
             self._line.hold_back(monotonic() + seconds)
             self._set_alarms()
 
-    def _change(self, change: Callable[[Ticket, float], list[Ticket]], ticket: Ticket) -> None:
+    def _change(self, change: Callable[[float], list[Ticket]]) -> None:
+        """Change the line at the present time, and wake the requests that are granted by that."""
         with self._lock:
-            granted = change(ticket, monotonic())
+            granted = change(monotonic())
             self._set_alarms()
         self._tell(granted)
 
@@ -358,12 +357,3 @@ class _Alarm:
     def _go_off(self) -> None:
         self._timer = self._at = None
         self._ring()
-
-
-@contextmanager
-def all_of(managers: Iterable[AbstractContextManager[None]]) -> Iterator[None]:
-    """Enter all context managers."""
-    with ExitStack() as stack:
-        for manager in managers:
-            stack.enter_context(manager)
-        yield

@@ -36,15 +36,13 @@ class ProviderLimitStatus:
     """Seconds for which the provider has asked everybody to wait (`Retry-After`)."""
 
 
+@dataclass(slots=True, eq=False)
 class _Entry:
     """The amount that one request takes of a window."""
 
-    __slots__ = ("amount", "expired", "sent_at")
-
-    def __init__(self, amount: int) -> None:
-        self.amount = amount
-        self.sent_at: float | None = None
-        self.expired = False
+    amount: int
+    sent_at: float | None = None
+    expired: bool = False
 
 
 class SlidingWindow:

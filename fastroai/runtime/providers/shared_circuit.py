@@ -7,18 +7,8 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
-from fastroai.runtime.providers.circuit import Circuit, CircuitMemory, Health, Pass
-
-
-class CircuitOptions(NamedTuple):
-    """The arguments of `Circuit`."""
-
-    failures: int
-    window: float
-    cooldown: float
-    probes: int
+from fastroai.runtime.providers.circuit import Circuit, CircuitMemory, CircuitOptions, Health, Pass
 
 
 @dataclass(slots=True)
@@ -73,7 +63,7 @@ class OpenCircuit:
         if request in self.row.probes:  # the answer to this was lost
             taken: Pass | None = Pass(self.row.memory.period, is_probe=True)
         else:
-            taken = Circuit(*options, self.row.memory).enter(self._now)
+            taken = Circuit(options, self.row.memory).enter(self._now)
         if taken is not None and taken.is_probe:
             self.row.probes[request], self.is_changed = self._now + options.cooldown, True
         return SeenCircuit(deepcopy(self.row.memory), self._now, taken)
@@ -82,7 +72,7 @@ class OpenCircuit:
         self, options: CircuitOptions, request: str, period: int, health: Health, failure: str = ""
     ) -> SeenCircuit:
         """Take in what became of a request that passed in this period."""
-        circuit, is_probe = Circuit(*options, self.row.memory), request in self.row.probes
+        circuit, is_probe = Circuit(options, self.row.memory), request in self.row.probes
         taken, has_turned = Pass(period, is_probe=is_probe), False
         if health == "well":
             has_turned = circuit.succeed(taken)

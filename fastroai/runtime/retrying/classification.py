@@ -16,13 +16,10 @@ import socket
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from fastroai.errors import AnswerCutError, CancelledInside, FastroAIError, StepExecutionError, error_chain
 from fastroai.runtime.retrying.http_signals import REPEATABLE_STATUSES, should_retry, status_of
-
-if TYPE_CHECKING:
-    from pydantic_ai.exceptions import ModelAPIError
 
 logger = logging.getLogger("fastroai.runtime")
 
@@ -171,7 +168,7 @@ def _of_type(error: Exception) -> FailureClass:
     if isinstance(error, FastroAIError):
         return _of_ours(error)
     if isinstance(error, ModelAPIError):
-        return _of_connection(error)
+        return FailureClass.RECOVERABLE if was_never_sent(error) else FailureClass.AMBIGUOUS
     if isinstance(error, RunTimedOut):
         return FailureClass.AMBIGUOUS  # a RunCancelled that nobody asked for
     if isinstance(error, UserError | UsageLimitExceeded | RunCancelled | NameError | NotImplementedError):
@@ -189,12 +186,11 @@ def _of_ours(error: FastroAIError) -> FailureClass:
     return FailureClass.AMBIGUOUS if in_the_middle else FailureClass.RECOVERABLE
 
 
-def _of_connection(error: ModelAPIError) -> FailureClass:
-    """Return the class of a request without an answer: recoverable only if the request never went out."""
+def was_never_sent(error: BaseException) -> bool:
+    """Return whether a request to a model failed before there was a connection for it."""
     from pydantic_ai.exceptions import ModelConnectionError
 
-    never_sent = isinstance(error, ModelConnectionError) and error.phase in ("pool", "connect")
-    return FailureClass.RECOVERABLE if never_sent else FailureClass.AMBIGUOUS
+    return isinstance(error, ModelConnectionError) and error.phase in ("pool", "connect")
 
 
 def _never_connected(error: Exception) -> bool:

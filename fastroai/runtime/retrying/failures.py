@@ -6,11 +6,9 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Literal
 
 from fastroai.errors import BudgetExceeded, RunStoreUnavailable, RunTakenOver, ScopeClosedError, error_chain
-from fastroai.runtime.retrying.classification import FailureClass, classify
+from fastroai.runtime.retrying.classification import FailureClass, classify, was_never_sent
 
 if TYPE_CHECKING:
-    from pydantic_ai.exceptions import ModelAPIError
-
     from fastroai.runtime.facts import FailedAgentCall
     from fastroai.runtime.scope import Scope
 
@@ -162,26 +160,20 @@ def billing_of(error: BaseException) -> Literal["released", "unmeasured"]:
     Unmeasured, because it may have been billed: any other request, such as one that was cancelled, timed out,
     or got an unreadable answer.
     """
-    from pydantic_ai.exceptions import ModelAPIError, ModelConnectionError, ModelHTTPError, UserError
+    from pydantic_ai.exceptions import (
+        ModelAPIError,
+        ModelHTTPError,
+        ModelQuotaExceededError,
+        ModelRateLimitError,
+        ModelRequestRejectedError,
+        ModelUnavailableError,
+        UserError,
+    )
 
     if isinstance(error, UserError):
         return "released"
     if not isinstance(error, ModelAPIError) or error.in_stream:
         return "unmeasured"
-    if isinstance(error, ModelConnectionError):
-        return "released" if error.phase in ("pool", "connect") else "unmeasured"
-    return "released" if _was_refused(error) or isinstance(error, ModelHTTPError) else "unmeasured"
-
-
-def _was_refused(error: ModelAPIError) -> bool:
-    from pydantic_ai.exceptions import (
-        ModelQuotaExceededError,
-        ModelRateLimitError,
-        ModelRequestRejectedError,
-        ModelUnavailableError,
-    )
-
-    return isinstance(
-        error,
-        ModelRateLimitError | ModelQuotaExceededError | ModelUnavailableError | ModelRequestRejectedError,
-    )
+    limited = ModelRateLimitError | ModelQuotaExceededError | ModelUnavailableError
+    was_refused = isinstance(error, limited | ModelHTTPError | ModelRequestRejectedError)
+    return "released" if was_refused or was_never_sent(error) else "unmeasured"

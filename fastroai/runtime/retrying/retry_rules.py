@@ -40,16 +40,6 @@ class RetryRules:
         """Return the rules of plain `retries`: this many extra attempts, unless a failure is terminal."""
         return cls(RetryPolicies.of(RetryPolicy(retries, backoff)), classifiers, shared=True)
 
-    def classify(self, error: BaseException, attempt: int, scope: Scope | None) -> FailureClass:
-        """Return the class of a failure in a scope, or outside of any run."""
-        context = FailureContext(
-            step_id=None if scope is None else scope.step_id,
-            attempt=attempt,
-            run_id=None if scope is None else scope.run_id,
-            chain=tuple(error_chain(error)),
-        )
-        return classify(error, context, self.classifiers)
-
     def next(self, error: Exception, used: RetriesUsed, scope: Scope | None) -> Retry | None:
         """Return how to retry a failure; `None` if it is final.
 
@@ -57,7 +47,7 @@ class RetryRules:
         deadline. In the last two cases it is marked, so that no outer level repeats the work; a deadline is
         also noted on the exception.
         """
-        failure = self.classify(error, used.attempt, scope)
+        failure = classify_in(scope, error, used.attempt, self.classifiers)
         note_class(error, failure)
         if failure is FailureClass.TERMINAL or is_exhausted(error):
             return None
@@ -74,6 +64,19 @@ class RetryRules:
             error.add_note(_why_not(delay, asked, *deadline))
             return None
         return Retry(error, failure, delay, used.attempt, used.after(failure))
+
+
+def classify_in(
+    scope: Scope | None, error: BaseException, attempt: int, classifiers: tuple[Classifier, ...]
+) -> FailureClass:
+    """Return the class of the failure of an attempt in a scope, or outside of any run."""
+    context = FailureContext(
+        step_id=None if scope is None else scope.step_id,
+        attempt=attempt,
+        run_id=None if scope is None else scope.run_id,
+        chain=tuple(error_chain(error)),
+    )
+    return classify(error, context, classifiers)
 
 
 def _why_not(delay: float, asked: float, left: float, what: str) -> str:

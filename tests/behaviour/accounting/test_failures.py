@@ -21,7 +21,7 @@ from support.passing_time import time_passes
 
 from fastroai import FastroAgent, TimeLimitExceeded
 from fastroai.errors import usage_of
-from fastroai.runtime import is_exhausted
+from fastroai.runtime.retrying.failures import is_exhausted
 from fastroai.testing import Fault, ModelServer, Reply, ToolCall, Usage
 
 ANSWER = Reply("Paris", usage=Usage(20, 5))

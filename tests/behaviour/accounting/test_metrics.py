@@ -140,6 +140,26 @@ async def test_stops_by_budgets_and_by_spend_limits_are_told_apart(recorded: Rec
     ]
 
 
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_an_answer_that_a_budget_cut_off_is_a_stop(
+    recorded: Recorded, server: ModelServer, streamed: bool
+) -> None:
+    server.rule(None, Reply("word " * 4_000))
+    agent = FastroAgent(server.model("openai:gpt-5-mini"), max_tokens=2_000)
+    with pytest.raises(CostBudgetExceeded) as refused:
+        await agent.run("one", cost_budget=1)
+    assert refused.value.requested_microcents is not None
+    enough_for_a_part = refused.value.requested_microcents * 3 // 4
+    with pytest.raises(CostBudgetExceeded):
+        if streamed:
+            [_ async for _ in agent.run_stream("one", cost_budget=enough_for_a_part)]
+        else:
+            await agent.run("one", cost_budget=enough_for_a_part)
+    assert recorded.points()["fastroai.budget.refusals"] == [
+        ({"fastroai.budget.kind": "budget", "error.type": "CostBudgetExceeded"}, 2)
+    ]
+
+
 @pytest.mark.parametrize("provider", [None, NoOpMeterProvider()])
 async def test_nothing_is_recorded_where_no_provider_is_set(
     provider: Any, recorded: Recorded, monkeypatch: pytest.MonkeyPatch

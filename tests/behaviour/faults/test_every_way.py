@@ -21,8 +21,9 @@ from support.asking import BACKOFF, WAYS, Asked, Way, ask, is_in_step, is_stream
 from support.leftovers import assert_no_task_is_left
 
 from fastroai import FastroAgent, TimeLimitExceeded
-from fastroai.runtime import FailureClass, classify, is_exhausted
+from fastroai.runtime import FailureClass, classify
 from fastroai.runtime.budgets.ledger import Account as BudgetAccount
+from fastroai.runtime.retrying.failures import is_exhausted
 from fastroai.testing import Fault, ModelServer, Reply, Usage
 
 RECOVERABLE, TERMINAL, AMBIGUOUS = FailureClass.RECOVERABLE, FailureClass.TERMINAL, FailureClass.AMBIGUOUS

@@ -15,8 +15,9 @@ from support.asking import Way, ask, is_in_step
 from support.leftovers import assert_no_task_is_left
 
 from fastroai import FastroAgent
-from fastroai.runtime import CircuitBreaker, FailureClass, ProviderLimit, classify, is_exhausted
+from fastroai.runtime import CircuitBreaker, FailureClass, ProviderLimit, classify
 from fastroai.runtime.budgets.ledger import Account as BudgetAccount
+from fastroai.runtime.retrying.failures import is_exhausted
 from fastroai.testing import Fault, ModelServer, Reply, Usage
 
 ANSWER = Reply("Paris", usage=Usage(20, 5))

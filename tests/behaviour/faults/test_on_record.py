@@ -13,8 +13,9 @@ from support.leftovers import assert_no_task_is_left
 
 from fastroai import Budget, FastroAgent, Pipeline, PipelineConfig, StepContext, StepExecutionError, step
 from fastroai.errors import BudgetExceeded, records_of, usage_of
-from fastroai.runtime import FailureClass, RetryPolicy, SpendRecorded
+from fastroai.runtime import FailureClass, RetryPolicy
 from fastroai.runtime.budgets.ledger import Account as BudgetAccount
+from fastroai.runtime.events import SpendRecorded
 from fastroai.store import MemoryRunStore, RunHistory
 from fastroai.testing import Fault, ModelServer, Reply, ServedRequest, Usage
 

@@ -23,10 +23,10 @@ from fastroai.runtime import (
     FailureClass,
     ProviderLimit,
     RetryPolicy,
-    RunEvent,
     classify,
-    is_exhausted,
 )
+from fastroai.runtime.facts import RunEvent
+from fastroai.runtime.retrying.failures import is_exhausted
 from fastroai.testing import Fault, ModelServer, Reply, Usage
 
 ANSWER = Reply("Paris", usage=Usage(20, 5))

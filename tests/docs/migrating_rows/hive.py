@@ -28,7 +28,7 @@ from fastroai import (
 from fastroai.errors import ConfigurationError, ContractViolation, MissingInputError
 from fastroai.graphs import GraphConversation, GraphResult
 from fastroai.graphs.errors import GraphValidationError
-from fastroai.runtime import TextChunk
+from fastroai.runtime.events import TextChunk
 
 TRIED: Final = Tried()
 

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from fastroai.pipelines import Pipeline, StepContext, StepTiming, step
-from fastroai.pipelines.critical_path import critical_path
 from fastroai.pipelines.plan import Plan, build_plan
 
 
@@ -72,15 +71,12 @@ def test_the_critical_path_is_what_the_last_step_had_to_wait_for() -> None:
         "d": StepTiming(90, 100),
         "e": StepTiming(0, 95),
     }
-    assert critical_path(plan({"a": [], "b": ["a"], "c": ["a"], "d": ["b", "c"], "e": []}), timings) == (
-        "a",
-        "c",
-        "d",
-    )
+    shape = plan({"a": [], "b": ["a"], "c": ["a"], "d": ["b", "c"], "e": []})
+    assert shape.critical_path(timings) == ("a", "c", "d")
 
 
 def test_steps_that_did_not_run_are_not_on_it() -> None:
     shape = plan({"a": [], "b": ["a"], "c": ["b"]})
-    assert critical_path(shape, {"a": StepTiming(0, 5)}) == ("a",)
-    assert critical_path(shape, {}) == ()
+    assert shape.critical_path({"a": StepTiming(0, 5)}) == ("a",)
+    assert shape.critical_path({}) == ()
     assert StepTiming(3, 5).duration_ms == 2

@@ -172,6 +172,7 @@ async def test_a_result_can_be_copied_and_pickled(copied: Any, result: PipelineR
     assert again.usage.total == result.usage.total
     assert again.usage.steps == result.usage.steps
     assert again.usage.records == result.usage.records
+    assert again.usage.by_model == result.usage.by_model
     assert again.usage.processing_time_ms == result.usage.processing_time_ms
     assert again.timings == result.timings
 

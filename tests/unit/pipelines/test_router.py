@@ -25,7 +25,6 @@ from fastroai.errors import (
     ContractViolation,
     CostBudgetExceeded,
     MissingInputError,
-    RunningLoopError,
     RunStoreUnavailable,
     StepExecutionError,
     UnknownPipelineError,
@@ -123,11 +122,6 @@ async def test_a_router_can_lead_to_a_router() -> None:
 
 def test_a_script_can_run_it() -> None:
     assert router(a=answering("a")).execute_sync({"to": "a"}).output == "a"
-
-
-async def test_on_a_running_loop_it_says_to_await() -> None:
-    with pytest.raises(RunningLoopError, match=r"use: await router\.execute"):
-        router(a=answering("a")).execute_sync({"to": "a"})
 
 
 @pytest.mark.parametrize("inputs", ["text", 5, [1]])

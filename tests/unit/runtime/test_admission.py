@@ -28,22 +28,13 @@ from fastroai.errors import (
     usage_of,
 )
 from fastroai.records import RequestRecord, Tokens, Usage
-from fastroai.runtime import (
-    BudgetRefused,
-    BudgetView,
-    BudgetWarning,
-    Pump,
-    Reservation,
-    RunEvent,
-    Scope,
-    Send,
-    SpendRecorded,
-    admit,
-    record_spending,
-    step_down_if_due,
-)
+from fastroai.runtime import BudgetView, Reservation, Scope, Send, admit, record_spending
+from fastroai.runtime.budgets.admission import step_down_if_due
 from fastroai.runtime.budgets.terms import AskedFor
 from fastroai.runtime.concurrency.flow import STALLED_AFTER, Flow, current_flow
+from fastroai.runtime.concurrency.pump import Pump
+from fastroai.runtime.events import BudgetRefused, BudgetWarning, SpendRecorded
+from fastroai.runtime.facts import RunEvent
 from fastroai.usage import Budget, ModelFallback, RequestBound, SpendLimit
 from fastroai.usage.bounding.input_parts import InputPart
 from fastroai.usage.limits import Limits

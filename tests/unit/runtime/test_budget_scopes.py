@@ -11,18 +11,9 @@ from support.leftovers import assert_no_task_is_left
 from support.virtual_time import in_virtual_time, now
 
 from fastroai.errors import ConfigurationError, CostBudgetExceeded, TimeBudgetExceeded
-from fastroai.runtime import (
-    BudgetRefused,
-    BudgetView,
-    BudgetWarning,
-    Clock,
-    RunEvent,
-    Scope,
-    SpendRecorded,
-    budget_scope,
-    current_scope,
-)
-from fastroai.runtime.facts import Part
+from fastroai.runtime import BudgetView, Clock, Scope, budget_scope, current_scope
+from fastroai.runtime.events import BudgetRefused, BudgetWarning, SpendRecorded
+from fastroai.runtime.facts import Part, RunEvent
 from fastroai.usage import Budget
 
 

@@ -43,7 +43,8 @@ from fastroai.errors import (
     StepExecutionError,
     TimeLimitExceeded,
 )
-from fastroai.runtime import Classifier, FailureClass, FailureContext, classify, is_terminal
+from fastroai.runtime import Classifier, FailureClass, FailureContext, classify
+from fastroai.runtime.retrying.failures import is_terminal
 
 RECOVERABLE, TERMINAL, AMBIGUOUS = FailureClass.RECOVERABLE, FailureClass.TERMINAL, FailureClass.AMBIGUOUS
 

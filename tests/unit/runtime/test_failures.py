@@ -30,17 +30,16 @@ from fastroai.errors import (
     TimeLimitExceeded,
     UnpricedModelError,
 )
-from fastroai.runtime import (
-    Scope,
-    billing_of,
+from fastroai.runtime import Scope, billing_of, is_transport_failure
+from fastroai.runtime.retrying.failures import (
     is_exhausted,
     is_terminal,
-    is_transport_failure,
+    leaves,
     mark_exhausted,
     may_retry,
-    retry_after,
+    stops,
 )
-from fastroai.runtime.retrying.failures import leaves, stops
+from fastroai.runtime.retrying.http_signals import retry_after
 
 
 def http(status: int) -> ModelHTTPError:

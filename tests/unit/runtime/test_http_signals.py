@@ -5,8 +5,7 @@ import pytest
 from pydantic_ai.exceptions import ModelHTTPError, ModelRateLimitError, RunCancelled
 
 from fastroai.errors import StepExecutionError
-from fastroai.runtime import retry_after
-from fastroai.runtime.retrying.http_signals import should_retry, status_of
+from fastroai.runtime.retrying.http_signals import retry_after, should_retry, status_of
 
 
 def http(**headers: str) -> ModelHTTPError:

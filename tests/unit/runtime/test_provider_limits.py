@@ -41,11 +41,11 @@ from fastroai.runtime import (
     CircuitState,
     FailureClass,
     ProviderLimit,
-    RunEvent,
     classify,
-    retry_after,
 )
+from fastroai.runtime.facts import RunEvent
 from fastroai.runtime.providers.provider_line import Ticket
+from fastroai.runtime.retrying.http_signals import retry_after
 from fastroai.steps import PipelineConfig, StepConfig, StepContext, step
 from fastroai.usage import Budget, CostCalculator, ModelFallback, NearMissWarning
 

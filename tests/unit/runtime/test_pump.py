@@ -4,7 +4,8 @@ from contextvars import ContextVar
 import pytest
 from support.leftovers import assert_no_task_is_left
 
-from fastroai.runtime import Pump, Scope, Send
+from fastroai.runtime import Scope, Send
+from fastroai.runtime.concurrency.pump import Pump
 
 WHERE: ContextVar[str] = ContextVar("where", default="nowhere")
 

@@ -18,9 +18,8 @@ from fastroai.runtime import (
     RetryPolicy,
     RetryRules,
     Scope,
-    is_exhausted,
-    mark_exhausted,
 )
+from fastroai.runtime.retrying.failures import is_exhausted, mark_exhausted
 
 RECOVERABLE, TERMINAL, AMBIGUOUS = FailureClass.RECOVERABLE, FailureClass.TERMINAL, FailureClass.AMBIGUOUS
 
@@ -78,21 +77,6 @@ def test_plain_retries_are_one_count_for_both_classes(failures: list[FailureClas
     while (retry := plain.next(failure_of(failures[done]), used, step_scope())) is not None:
         used, done = retry.used, done + 1
     assert done == retries
-
-
-def test_the_wait_grows_with_the_retries_of_its_class() -> None:
-    policies = {
-        RECOVERABLE: RetryPolicy(9, backoff=1, jitter="none"),
-        AMBIGUOUS: RetryPolicy(9, backoff=10, jitter="none"),
-    }
-    slow = RetryRules(RetryPolicies.of(policies))
-    waits, used = [], NONE_YET
-    for failure in (RECOVERABLE, RECOVERABLE, AMBIGUOUS, RECOVERABLE, AMBIGUOUS):
-        retry = slow.next(failure_of(failure), used, step_scope())
-        assert retry is not None
-        waits.append(retry.delay)
-        used = retry.used
-    assert waits == [1, 2, 10, 4, 20]
 
 
 def test_a_resumed_run_has_only_the_retries_that_are_left() -> None:

@@ -8,9 +8,10 @@ from support.virtual_time import in_virtual_time, now
 
 from fastroai.errors import TimeBudgetExceeded, usage_of
 from fastroai.records import RequestRecord, Tokens
-from fastroai.runtime import Charge, Clock, Listener, RunEvent, RunStarted, Scope, current_scope
+from fastroai.runtime import Charge, Clock, Scope, current_scope
 from fastroai.runtime.budgets.in_flight import AgentCharges
-from fastroai.runtime.facts import Part
+from fastroai.runtime.events import Listener
+from fastroai.runtime.facts import Part, RunEvent, RunStarted
 from fastroai.runtime.scope import ScopeKind, ToolCalls, current_tool_calls, make_current
 from fastroai.steps.durability import step_place
 from fastroai.tracing import NoOpTracer

@@ -41,6 +41,8 @@ class Store(MemorySpendStore):
     """How often it was asked to settle."""
     failing: str = ""
     """The claim that it raises an error of its own for."""
+    failure: Exception = field(default_factory=lambda: SpendStoreUnavailable("test", "is down"))
+    """What it raises in place of renewing leases while it is down."""
     changed: threading.Condition = field(default_factory=threading.Condition)
 
     def __post_init__(self) -> None:
@@ -51,7 +53,7 @@ class Store(MemorySpendStore):
             self.changed.notify_all()
             if self.down:
                 self.down -= 1
-                raise SpendStoreUnavailable("test", "is down")
+                raise self.failure
             self.renewed.update(each.id for each in claims)
 
     async def settle(self, claim: SpendClaim, cost_usd: Decimal) -> SpendBalance:
@@ -101,8 +103,11 @@ def test_the_lease_of_what_may_never_end_is_left_to_end(store: Store, desk: Spen
     assert store.renewed == {"other"}
 
 
-def test_a_store_that_is_down_is_asked_again(store: Store, desk: SpendUpkeep) -> None:
-    store.down = 2
+@pytest.mark.parametrize("failure", [SpendStoreUnavailable("test", "is down"), ZeroDivisionError()], ids=repr)
+def test_a_store_that_is_down_or_fails_is_asked_again(
+    store: Store, desk: SpendUpkeep, failure: Exception
+) -> None:
+    store.down, store.failure = 2, failure
     desk.add(Holder(claim("a", lease=0.03)))
     store.wait_for_renewal_of("a")
 
@@ -121,6 +126,12 @@ def test_what_is_held_up_counts_until_its_lease_has_ended(
     assert desk.held_up(account()) == Decimal(3)
     now += 1
     assert desk.held_up(account()) == 0
+
+
+async def test_what_is_booked_is_no_longer_on_its_way_to_the_last_digit(desk: SpendUpkeep) -> None:
+    cost_usd = Decimal("0.1234567890123456789012345678901234")
+    await asyncio.wrap_future(desk.charge(claim("a", 0), cost_usd))
+    assert desk.unbooked(account()) == 0
 
 
 def test_what_is_held_up_is_exact_in_any_decimal_context(desk: SpendUpkeep) -> None:

@@ -18,8 +18,8 @@ from fastroai.agent import FastroAgent
 from fastroai.errors import RunningLoopError
 from fastroai.graphs import Graph
 from fastroai.pipelines import BasePipeline, Pipeline, StepContext
-from fastroai.runtime import Scope, blocking, current_scope, loop_of_run, run_blocking
-from fastroai.runtime.concurrency.sync import background_loop
+from fastroai.runtime import Scope, blocking, current_scope, run_blocking
+from fastroai.runtime.concurrency.sync import background_loop, loop_of_run
 from fastroai.runtime.concurrency.threads import run_in_thread
 
 T = TypeVar("T")

@@ -1,6 +1,5 @@
 import dataclasses
 import functools
-import inspect
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
@@ -11,6 +10,7 @@ from support.steps import failure_of, run_alone
 from fastroai.errors import ConfigurationError
 from fastroai.pipelines import BaseStep, FunctionStep, StepConfig, StepContext, step
 from fastroai.runtime import DEFAULT_RETRY
+from fastroai.usage import Budget
 
 
 async def test_an_async_function_is_a_step_that_runs_on_the_loop() -> None:
@@ -61,32 +61,30 @@ async def test_a_class_whose_execute_is_not_async_says_so() -> None:
     assert str(error) == "execute='Plain': expected `async def execute(self, context)`"
 
 
-def test_the_decorator_has_every_option_of_a_steps_config() -> None:
-    options = {field.name for field in dataclasses.fields(StepConfig)}
-    assert options <= set(inspect.signature(step).parameters)
+OPTIONS: dict[str, Any] = {
+    "timeout": 1,
+    "total_timeout": 2,
+    "retries": 3,
+    "retry_delay": 4,
+    "cost_budget": 5,
+    "trace": False,
+    "on_error": "continue",
+}
+OTHERS: dict[str, Any] = {
+    "retry": DEFAULT_RETRY,
+    "classifiers": [lambda error, context: None],
+    "budget": Budget(usd=1),
+    **dict.fromkeys(("on_step_start", "on_step_success", "on_step_failure", "on_retry"), print),
+}
+"""Those that are not given beside some of the first ones."""
 
 
-async def test_options_of_the_decorator_are_the_steps_config() -> None:
-    @step(
-        timeout=1,
-        total_timeout=2,
-        retries=3,
-        retry_delay=4,
-        cost_budget=5,
-        trace=False,
-        on_error="continue",
-    )
-    async def configured(ctx: StepContext) -> None: ...
+def test_every_option_of_the_decorator_is_the_steps_config() -> None:
+    async def work(ctx: StepContext) -> None: ...
 
-    assert configured.config == StepConfig(
-        timeout=1,
-        total_timeout=2,
-        retries=3,
-        retry_delay=4,
-        cost_budget=5,
-        trace=False,
-        on_error="continue",
-    )
+    for options in (OPTIONS, OTHERS):
+        assert step(**options)(work).config == StepConfig(**options)
+    assert {field.name for field in dataclasses.fields(StepConfig)} == OPTIONS.keys() | OTHERS.keys()
 
 
 def test_the_bare_decorator_gives_nothing() -> None:
@@ -159,22 +157,6 @@ def test_what_a_wrapper_passes_on_by_itself_is_not_asked_for() -> None:
         return len(contexts)
 
     assert [step(wrapper).function, step(any_number).function] == [wrapper, any_number]
-
-
-def test_options_of_retries_and_hooks_are_the_steps_config_too() -> None:
-    options: dict[str, Any] = {
-        "retry": DEFAULT_RETRY,
-        "classifiers": [lambda error, context: None],
-        "on_step_start": print,
-        "on_step_success": print,
-        "on_step_failure": print,
-        "on_retry": print,
-    }
-
-    @step(**options)
-    async def configured(ctx: StepContext) -> None: ...
-
-    assert configured.config == StepConfig(**options)
 
 
 async def async_generator(ctx: StepContext) -> AsyncIterator[str]:

@@ -35,21 +35,15 @@ INHERITED: list[tuple[str, Any, Any]] = [
 
 
 @pytest.mark.parametrize(("option", "mine", "pipelines"), INHERITED)
-def test_a_step_inherits_from_the_pipeline(option: str, mine: Any, pipelines: Any) -> None:
-    resolved = resolve(StepConfig(), pipeline=PipelineConfig(**{option: pipelines}))
-    assert getattr(resolved, option) == pipelines
-
-
-@pytest.mark.parametrize(("option", "mine", "pipelines"), INHERITED)
-def test_the_steps_own_setting_wins_over_the_pipelines(option: str, mine: Any, pipelines: Any) -> None:
-    resolved = resolve(StepConfig(**{option: mine}), pipeline=PipelineConfig(**{option: pipelines}))
-    assert getattr(resolved, option) == mine
-
-
-@pytest.mark.parametrize(("option", "mine", "pipelines"), INHERITED)
-def test_the_setting_by_step_id_wins_over_the_steps_own(option: str, mine: Any, pipelines: Any) -> None:
-    named, own = StepConfig(**{option: mine}), StepConfig(**{option: pipelines})
-    assert getattr(resolve(named, own, pipeline=PipelineConfig()), option) == mine
+def test_the_most_specific_setting_holds(option: str, mine: Any, pipelines: Any) -> None:
+    one, other, around = (
+        StepConfig(**{option: mine}),
+        StepConfig(**{option: pipelines}),
+        PipelineConfig(**{option: pipelines}),
+    )
+    assert getattr(resolve(StepConfig(), pipeline=around), option) == pipelines
+    assert getattr(resolve(one, pipeline=around), option) == mine
+    assert getattr(resolve(one, other, pipeline=PipelineConfig()), option) == mine
 
 
 def test_each_option_is_found_by_itself() -> None:
@@ -82,11 +76,6 @@ def test_a_steps_own_limits_are_its_own() -> None:
     assert resolved.limits == Limits((Budget(microcents=7),))
 
 
-def test_no_budget_by_step_id_lifts_the_steps_own() -> None:
-    resolved = resolve(StepConfig(cost_budget=None), StepConfig(cost_budget=7), pipeline=PipelineConfig())
-    assert resolved.limits is None
-
-
 def test_a_budget_in_short_form_is_microcents() -> None:
     limits = limits_in(StepConfig(cost_budget=500_000))
     assert limits is not None
@@ -106,13 +95,6 @@ def test_a_budget_may_be_given_as_one_and_then_says_more() -> None:
 def test_either_form_of_no_budget_lifts_either_form_of_one(none: dict[str, None]) -> None:
     for own in (StepConfig(budget=Budget(usd=1)), StepConfig(cost_budget=7)):
         assert resolve(StepConfig(**none), own, pipeline=PipelineConfig()).limits is None  # type: ignore[arg-type]
-
-
-def test_both_forms_at_once_are_refused() -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"^cost_budget=5: expected no value, because budget= is given too"
-    ):
-        StepConfig(budget=Budget(usd=1), cost_budget=5)
 
 
 @pytest.mark.parametrize("wrong", [500_000, "0.5", {"usd": 1}])

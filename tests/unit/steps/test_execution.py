@@ -25,7 +25,7 @@ from fastroai.errors import (
     UnpricedModelError,
     usage_of,
 )
-from fastroai.pipelines import Pipeline, PipelineConfig, RunEvent, StepContext, StepRetried, step
+from fastroai.pipelines import Pipeline, PipelineConfig, StepContext, StepRetried, step
 
 
 @pytest.fixture(autouse=True)
@@ -233,24 +233,15 @@ async def test_what_cannot_be_helped_is_not_tried_again(error: Exception) -> Non
     assert await failure_of(step(retries=5)(fails(1, error))) is error
 
 
+@pytest.mark.parametrize("of_pipeline", [False, True])
 @in_virtual_time
-async def test_no_pause_goes_past_a_deadline_and_then_the_failure_itself_is_final() -> None:
-    @step(retries=5, retry_delay=4, total_timeout=10)
+async def test_no_pause_goes_past_a_deadline_and_then_the_failure_itself_is_final(of_pipeline: bool) -> None:
+    @step(retries=5, retry_delay=4, total_timeout=None if of_pipeline else 10)
     async def flaky(ctx: StepContext) -> None:
         raise ValueError(f"attempt {ctx.attempt}")
 
-    assert str(await failure_of(flaky)) == "attempt 2", "4 s are over, and 8 more would not fit"
-    assert now() == 4
-
-
-@in_virtual_time
-async def test_a_pause_does_not_go_past_the_deadline_of_the_pipeline_either() -> None:
-    @step(retries=5, retry_delay=4)
-    async def flaky(ctx: StepContext) -> None:
-        raise ValueError(f"attempt {ctx.attempt}")
-
-    error = await failure_of(flaky, config=PipelineConfig(total_timeout=10))
-    assert str(error) == "attempt 2"
+    error = await failure_of(flaky, config=PipelineConfig(total_timeout=10 if of_pipeline else None))
+    assert str(error) == "attempt 2", "4 s are over, and 8 more would not fit"
     assert now() == 4
 
 
@@ -272,29 +263,9 @@ async def test_a_call_of_an_agent_is_tried_again_and_not_the_code_around_it() ->
     assert now() == 3
 
 
+@pytest.mark.parametrize("wraps", [False, True])
 @in_virtual_time
-async def test_what_a_call_has_exhausted_the_step_does_not_repeat() -> None:
-    calls = 0
-
-    async def always_fails(prompt: str) -> None:
-        nonlocal calls
-        calls += 1
-        raise ValueError("again and again")
-
-    @step(retries=2)
-    async def asks(ctx: StepContext) -> None:
-        await ctx.run(paid_agent(before=always_fails), "hello")
-
-    error = await failure_of(asks)
-    assert str(error) == "again and again"
-    assert calls == 3, "and not nine"
-    spent = usage_of(error)
-    assert spent is not None
-    assert spent.request_count == 3
-
-
-@in_virtual_time
-async def test_nor_when_the_step_wraps_it_in_an_error_of_its_own() -> None:
+async def test_what_a_call_has_exhausted_the_step_does_not_repeat(wraps: bool) -> None:
     calls = 0
 
     async def always_fails(prompt: str) -> None:
@@ -307,10 +278,16 @@ async def test_nor_when_the_step_wraps_it_in_an_error_of_its_own() -> None:
         try:
             await ctx.run(paid_agent(before=always_fails), "hello")
         except ValueError as error:
-            raise RuntimeError("could not ask") from error
+            if wraps:
+                raise RuntimeError("could not ask") from error
+            raise
 
-    assert isinstance(await failure_of(asks), RuntimeError)
-    assert calls == 3
+    error = await failure_of(asks)
+    assert str(error) == ("could not ask" if wraps else "again and again")
+    assert calls == 3, "and not nine"
+    spent = usage_of(error)
+    assert spent is not None
+    assert spent.request_count == 3
 
 
 @pytest.mark.parametrize(("retries", "calls"), [(0, 1), (1, 2), (5, 6)])
@@ -349,27 +326,11 @@ async def test_hooks_see_which_attempt_it_is() -> None:
     assert seen == [(1, "alone"), (2, "alone"), (3, "alone")]
 
 
+@pytest.mark.parametrize(("options", "expected"), [({"retries": 1}, 2), ({}, 4)], ids=str)
 @in_virtual_time
-async def test_a_request_that_failed_on_its_way_is_repeated_as_often_as_the_step_says() -> None:
-    requests = 0
-
-    async def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        nonlocal requests
-        requests += 1
-        raise ModelHTTPError(503, "m")
-
-    agent: FastroAgent[Any, str] = FastroAgent(FunctionModel(respond), request_retries=7)
-
-    @step(retries=1)
-    async def asks(ctx: StepContext) -> None:
-        await ctx.run(agent, "hello")
-
-    assert isinstance(await failure_of(asks), ModelHTTPError)
-    assert requests == 2, "neither the call nor the step repeats what the request has exhausted"
-
-
-@in_virtual_time
-async def test_without_retries_in_the_configuration_the_agents_own_request_retries_hold() -> None:
+async def test_a_request_that_failed_on_its_way_is_repeated_as_the_step_or_else_the_agent_says(
+    options: dict[str, int], expected: int
+) -> None:
     requests = 0
 
     async def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
@@ -382,8 +343,8 @@ async def test_without_retries_in_the_configuration_the_agents_own_request_retri
     async def asks(ctx: StepContext) -> None:
         await ctx.run(agent, "hello")
 
-    await failure_of(asks)
-    assert requests == 4
+    assert isinstance(await failure_of(step(**options)(asks)), ModelHTTPError)
+    assert requests == expected, "neither the call nor the step repeats what the request has exhausted"
 
 
 @in_virtual_time
@@ -423,24 +384,6 @@ async def test_a_nested_pipeline_that_tries_nothing_itself_is_repeated_by_the_st
     nested = Pipeline[None, Any, int]("inner", {"step": step(fails(2))})
     result = await run_alone(nested.as_step(), config=PipelineConfig(retries=3))
     assert result.output == 3
-
-
-@in_virtual_time
-async def test_listeners_hear_of_every_attempt_that_is_followed_by_another() -> None:
-    agent = paid_agent(before=fails(1, ValueError("the call")))
-
-    @step(retries=1, retry_delay=3)
-    async def asks(ctx: StepContext) -> None:
-        await ctx.run(agent, "hello")
-        if ctx.attempt == 1:
-            raise LookupError("the step")
-
-    events: list[RunEvent] = []
-    async for event in Pipeline[None, Any, None]("p", {"asks": asks}).stream():
-        events.append(event)
-    retried = [event for event in events if isinstance(event, StepRetried)]
-    assert [(event.step_id, event.attempt, event.delay) for event in retried] == [("asks", 1, 3)] * 2
-    assert [event.error.args for event in retried] == [("the call",), ("the step",)]
 
 
 # --- threads ---

@@ -1,6 +1,7 @@
 """`ctx.map`: a fan-out whose width is known only while running."""
 
 import asyncio
+import math
 import random
 from typing import Any
 
@@ -44,8 +45,11 @@ async def test_an_agent_answers_every_item_in_order() -> None:
     assert now() == 3
 
 
+@pytest.mark.parametrize(("options", "number", "at_once"), [({"concurrency": 3}, 12, 3), ({}, 21, 10)])
 @in_virtual_time
-async def test_no_more_than_concurrency_run_at_once() -> None:
+async def test_no_more_than_concurrency_run_at_once(
+    options: dict[str, int], number: int, at_once: int
+) -> None:
     running, most = 0, 0
 
     async def count(prompt: str) -> None:
@@ -56,20 +60,11 @@ async def test_no_more_than_concurrency_run_at_once() -> None:
         running -= 1
 
     async def ask(ctx: StepContext) -> None:
-        await ctx.map(paid_agent(before=count), ["x"] * 12, concurrency=3)
+        await ctx.map(paid_agent(before=count), ("x" for _ in range(number)), **options)
 
     await run_alone(ask)
-    assert most == 3
-    assert now() == 4
-
-
-@in_virtual_time
-async def test_unless_said_otherwise_ten_run_at_once() -> None:
-    async def ask(ctx: StepContext) -> None:
-        await ctx.map(paid_agent(before=sleep), (str(1) for _ in range(21)))
-
-    await run_alone(ask)
-    assert now() == 3
+    assert most == at_once
+    assert now() == math.ceil(number / at_once)
 
 
 async def test_a_step_gets_each_item_as_an_input_beside_those_of_the_run() -> None:
@@ -224,21 +219,6 @@ async def test_the_items_share_the_steps_budget() -> None:
     assert error.usage.request_count == 2
 
 
-async def test_a_mapped_step_may_have_a_budget_for_each_item() -> None:
-    @step(cost_budget=250)
-    async def inner(ctx: StepContext) -> None:
-        for _ in range(ctx.get_input("item")):
-            await ctx.run(paid_agent(100), "hello")
-
-    async def fan_out(ctx: StepContext) -> None:
-        await ctx.map(inner, [1, 2, 2, 1])
-        await ctx.map(inner, [3])
-
-    error = await failure_of(fan_out)
-    assert isinstance(error, CostBudgetExceeded)
-    assert (error.scope_path, error.actual_microcents) == (("p", "alone", "alone[0]"), 200)
-
-
 async def test_a_mapped_step_that_is_not_traced_has_no_spans() -> None:
     @step(trace=False)
     async def quiet(ctx: StepContext) -> None:
@@ -275,14 +255,19 @@ async def test_nothing_to_map_is_an_empty_list() -> None:
     assert (await run_alone(fan_out)).output == []
 
 
-@pytest.mark.parametrize("concurrency", [0, -1, 1.5, None, True])
-async def test_concurrency_is_a_count_of_one_or_more(concurrency: Any) -> None:
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [*(("concurrency", value) for value in (0, -1, 1.5, None, True)), ("on_error", "ignore")],
+)
+async def test_an_option_that_cannot_be_meant_is_refused_by_name(option: str, value: Any) -> None:
+    options: dict[str, Any] = {option: value}
+
     async def fan_out(ctx: StepContext) -> None:
-        await ctx.map(paid_agent(), ["x"], concurrency=concurrency)
+        await ctx.map(paid_agent(), ["x"], **options)
 
     error = await failure_of(fan_out)
     assert isinstance(error, ConfigurationError)
-    assert error.option == "concurrency"
+    assert error.option == option
 
 
 @pytest.mark.parametrize("wrong", ["agent", None, len])
@@ -360,6 +345,7 @@ async def test_a_budget_of_an_item_is_its_failure_and_one_of_the_step_ends_the_f
     async def fan_out(ctx: StepContext) -> list[Any]:
         first = await ctx.map(inner, [1, 2, 1], concurrency=1, on_error="continue")
         assert [type(one) for one in first] == [int, CostBudgetExceeded, int]
+        assert first[1].scope_path == ("p", "alone", "alone[1]")
         return await ctx.map(inner, [1, 1, 1], concurrency=1, on_error="continue")
 
     error = await failure_of(fan_out)
@@ -393,15 +379,6 @@ async def test_a_fan_out_that_is_cancelled_keeps_nothing() -> None:
 
     assert isinstance(await failure_of(fan_out), TimeLimitExceeded)
     assert_no_task_is_left()
-
-
-async def test_on_error_is_one_of_two_words() -> None:
-    async def fan_out(ctx: StepContext) -> None:
-        await ctx.map(paid_agent(), ["x"], on_error="ignore")  # type: ignore[call-overload]
-
-    error = await failure_of(fan_out)
-    assert isinstance(error, ConfigurationError)
-    assert error.option == "on_error"
 
 
 async def test_a_mapped_step_that_asks_for_another_input_is_told_the_name_of_the_item() -> None:

@@ -63,7 +63,5 @@ async def test_a_logger_says_where_it_logs_and_takes_more(caplog: pytest.LogCapt
 
 
 def test_what_a_call_says_wins() -> None:
-    _, options = StepLogger(run_id="r", step_id="s", attempt=1, pipeline="p", visit=1).process(
-        "", {"extra": {"step_id": "mine"}}
-    )
+    _, options = StepLogger({"run_id": "r", "step_id": "s"}).process("", {"extra": {"step_id": "mine"}})
     assert options["extra"]["step_id"] == "mine"

@@ -13,7 +13,8 @@ from fastroai import Graph, MemoryRunStore, Pipeline, StepConfig, StepContext, s
 from fastroai.functions import compute, flow, parallel
 from fastroai.graphs import Edge
 from fastroai.pipelines import PipelineResult
-from fastroai.runtime import BudgetWaiting, RequestWaited, facts
+from fastroai.runtime import facts
+from fastroai.runtime.events import BudgetWaiting, RequestWaited
 from fastroai.store.reading.timeline_rows import TimelineRow
 from fastroai.store.reading.trace import RunTrace
 

@@ -34,7 +34,8 @@ from fastroai.errors import (
     TimeLimitExceeded,
     UnpricedModelError,
 )
-from fastroai.runtime import budget_scope, mark_exhausted
+from fastroai.runtime import budget_scope
+from fastroai.runtime.retrying.failures import mark_exhausted
 from fastroai.steps import spend
 from fastroai.tools import safe_tool
 from fastroai.usage import Budget
