@@ -15,6 +15,7 @@ from fastroai.graphs.machine.memory import Memory
 from fastroai.pipelines.machine import PipelineMachine
 from fastroai.runs.decoding import OnRecord
 from fastroai.workflows.machine.machine import WorkflowMachine
+from fastroai.workflows.plan import FlowPlan
 
 SHAPE = ("plan", "exempt", "_fits", "_orders", "_keys")
 """What machines are made with: it says how they decide, and never changes."""
@@ -54,15 +55,15 @@ def fields_of(value: Any) -> dict[str, Any]:
 def shown(value: Any, seen: dict[int, int] | None = None) -> object:
     """A state as nested tuples, to compare. Fails for whatever is no plain data.
 
-    Exceptions and values that are on record are references.
+    Exceptions, values that are on record and plans of flows are references.
     """
     seen = {} if seen is None else seen
     if isinstance(value, PLAIN):
         return value
     if isinstance(value, BaseException):
         return type(value).__name__, str(value)
-    if isinstance(value, OnRecord):
-        return "on record", id(value)
+    if isinstance(value, OnRecord | FlowPlan):
+        return "reference", id(value)
     if isinstance(value, Branch | Fork):  # which know each other
         if id(value) in seen:
             return "again", seen[id(value)]
@@ -99,10 +100,13 @@ def references(value: Any, seen: dict[int, Any]) -> None:
 
 
 def copy_of(machine: Any) -> Any:
-    """A machine with a copy of the state: it shares only its shape, exceptions, and values on record."""
+    """A machine with a copy of the state: it shares only its shape, exceptions, and values on record.
+
+    The plan of a flow is of its shape, too.
+    """
     found: dict[int, Any] = {}
     references(state_of(machine), found)
-    shared = {number: one for number, one in found.items() if isinstance(one, BaseException)}
+    shared = {number: one for number, one in found.items() if isinstance(one, BaseException | FlowPlan)}
     shared |= {id(value): value for name, value in vars(machine).items() if name in (*SHAPE, *NOTES)}
     return deepcopy(machine, shared)
 
