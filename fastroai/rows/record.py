@@ -83,7 +83,7 @@ class RowsOnRecord:
         self.positions: dict[int, int] = {}
         """Position in the log of the last end of each row, by the number of its key."""
         self.begun: dict[str, RowStarted] = {}
-        """The starts of runs of rows that have not ended, by the id of the run."""
+        """The first starts of runs of rows that have not ended since then, by the id of the run."""
         self.children: dict[str, tuple[Sequence[Charge], Sequence[AgentCharges]]] = {}
         """The spending of those runs, which the process that goes on with them reads."""
         self.open: dict[str, dict[int, Fact]] = {}
@@ -105,7 +105,7 @@ class RowsOnRecord:
             case QuestionAsked() | AnswerGiven() | WaitStarted() | WaitEnded():
                 self._kept[position] = fact  # they do not say of which row they are
             case RowStarted():
-                self.begun[fact.child] = fact
+                self.begun.setdefault(fact.child, fact)  # its run goes on in each process that asks it
             case RowEnded():
                 self.begun.pop(fact.child, None)
                 self.machine.handle(fact)

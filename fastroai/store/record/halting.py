@@ -107,7 +107,7 @@ async def _spent(store: RunStore, recorded: Memo, codec: PayloadCodec | None) ->
             in_children.include(fact.child_usage)
             begun.pop(fact.child_run, None)
         elif fact.child_run:
-            begun[fact.child_run] = fact
+            begun.setdefault(fact.child_run, fact)  # the same run goes on in each process
     for started in begun.values():
         charges, _ = await charged_in_child(store, started, codec)
         records += [charge.record for charge in charges]

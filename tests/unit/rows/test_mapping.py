@@ -414,6 +414,20 @@ class TestResuming:
         assert table.cost_usd == table[0].cost_usd == listed_costs(model_server)
         assert table.usage.cost_complete
 
+    @pytest.mark.parametrize("deaths", [1, 2, 3])
+    async def test_what_the_run_of_a_row_has_spent_counts_however_many_processes_have_asked_the_row(
+        self, model_server: ModelServer, deaths: int
+    ) -> None:
+        model_server.rule(None, Reply(text="done"))
+        agent, store = FastroAgent(model_server.model(MODEL), name="agent"), MemoryRunStore()
+        pipeline = Pipeline("asks", {"ask": agent.as_step("Hello")})
+        for _ in range(deaths):
+            with pytest.raises(RunStoreUnavailable):
+                await pipeline.map([{}], store=DyingStore(store, nth(RowEnded)), run_id="r")
+        table = await pipeline.map([{}], store=store, run_id="r")
+        assert len(model_server.ledger.entries) == table.usage.request_count == 1
+        assert table.cost_usd == table[0].cost_usd == listed_costs(model_server)
+
     @pytest.mark.parametrize("on_changed", ["ask", "keep"])
     async def test_rows_whose_question_has_changed_are_asked_anew_or_kept(
         self, model_server: ModelServer, on_changed: Any
