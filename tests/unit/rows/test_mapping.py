@@ -424,6 +424,9 @@ class TestResuming:
         for _ in range(deaths):
             with pytest.raises(RunStoreUnavailable):
                 await pipeline.map([{}], store=DyingStore(store, nth(RowEnded)), run_id="r")
+        await RunHistory(store).cancel("r")
+        [cancelled] = await RunHistory(store).list(pipeline="asks.map")
+        assert (cancelled.status, cancelled.cost_usd) == ("cancelled", listed_costs(model_server))
         table = await pipeline.map([{}], store=store, run_id="r")
         assert len(model_server.ledger.entries) == table.usage.request_count == 1
         assert table.cost_usd == table[0].cost_usd == listed_costs(model_server)
