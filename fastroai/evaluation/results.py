@@ -10,7 +10,7 @@ from typing import Any
 
 from fastroai.evaluation.cases import Scalar
 from fastroai.evaluation.intervals import Interval, mean, proportion
-from fastroai.records import Usage
+from fastroai.records import Usage, ratio
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +101,7 @@ class VariantResult:
     @property
     def cost_usd_per_case(self) -> Decimal | None:
         """Known cost of a case, in US dollars, on average; `None` without cases."""
-        return self.usage.cost_usd / len(self.cases) if self.cases else None
+        return ratio(self.usage.cost_usd, len(self.cases)) if self.cases else None
 
     @property
     def duration_ms(self) -> float | None:

@@ -10,7 +10,7 @@ from functools import reduce
 from operator import add
 from typing import Final
 
-from fastroai.records import Usage
+from fastroai.records import Usage, ratio
 from fastroai.usage import format_cost
 
 _MOST_DAYS: Final = 92
@@ -65,7 +65,7 @@ def _bars(spent: Sequence[tuple[str, Usage]]) -> Sequence[Bar]:
         Bar(
             label=label,
             cost=format_cost(usage),
-            percent=round(float(usage.cost_usd / longest) * 100, 3) if longest else 0.0,
+            percent=round(float(ratio(usage.cost_usd, longest)) * 100, 3) if longest else 0.0,
         )
         for label, usage in spent
     ]

@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
 from fastroai.errors import ConfigurationError
+from fastroai.records import EXACT
 from fastroai.runtime.facts import RunStatus
 from fastroai.runtime.options import check_count
 from fastroai.store.clock import EPOCH, MICROSECOND
@@ -213,7 +214,7 @@ def microseconds(at: datetime) -> int:
 def order_values(header: RunHeader) -> dict[RunOrder, int]:
     """Return the numbers by which a run is sorted: microseconds, and billionths of a US dollar."""
     started, updated = microseconds(header.started_at), microseconds(header.updated_at)
-    cost = math.floor(header.cost_usd * _NANODOLLARS)
+    cost = math.floor(EXACT.multiply(header.cost_usd, _NANODOLLARS))
     return {"started": started, "updated": updated, "duration": max(updated - started, 0), "cost": cost}
 
 

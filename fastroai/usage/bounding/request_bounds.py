@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from decimal import Decimal, localcontext
+from decimal import Decimal
 
+from fastroai.records import EXACT
 from fastroai.usage.prices.flat_prices import FlatPrices
 
 
@@ -81,8 +82,10 @@ class RequestBound:
 
 def _affordable(prices: FlatPrices | None, input_tokens: int | None, usd: Decimal) -> int | None:
     """Return the most output tokens that `usd` pays for besides the input; `None` if output is free."""
-    with localcontext(prec=100):  # exact: a difference of amounts can have more than 28 digits
-        rest = None if prices is None else prices.cost(input_tokens, 0)
-        if prices is None or rest is None or rest > usd:
-            return 0
-        return int((usd - rest) * 1_000_000 // prices.output_per_mtok) if prices.output_per_mtok else None
+    rest = None if prices is None else prices.cost(input_tokens, 0)
+    if prices is None or rest is None or rest > usd:
+        return 0
+    if not prices.output_per_mtok:
+        return None
+    left = EXACT.multiply(EXACT.subtract(usd, rest), 1_000_000)
+    return int(EXACT.divide_int(left, prices.output_per_mtok))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from decimal import ROUND_DOWN, Context, Decimal, FloatOperation, Inexact, Rounded, localcontext
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -16,10 +17,21 @@ from pydantic_ai.native_tools import WebSearchTool
 from pydantic_ai.providers.anthropic import AnthropicProvider
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from fastroai import Budget, BudgetExceeded, CostCalculator, FastroAgent, SpendLimit, budget_scope
+from fastroai import (
+    Budget,
+    BudgetExceeded,
+    CostCalculator,
+    FastroAgent,
+    Pipeline,
+    RunHistory,
+    SpendLimit,
+    SQLiteRunStore,
+    budget_scope,
+)
 from fastroai.records import EXACT, RequestRecord
 from fastroai.store import MemorySpendStore
 from fastroai.usage import RequestBound, UsageReport, format_cost, request_bound
+from fastroai.usage.prices.flat_prices import FlatPrices
 
 CONTEXTS = [
     Context(prec=6),
@@ -131,3 +143,27 @@ def test_reports_say_how_much_bills_differ_from_prices(context: Context) -> None
     report = UsageReport.of([record])
     with localcontext(context):
         assert "billed 0.235 USD more" in str(report)
+
+
+@pytest.mark.parametrize("context", CONTEXTS, ids=str)
+async def test_runs_are_recorded_and_listed_with_their_costs(context: Context, tmp_path: Path) -> None:
+    store = SQLiteRunStore(tmp_path / "runs.db")
+    pipeline = Pipeline("asks", {"ask": odd_agent().as_step("How many are there?")})
+    with localcontext(context):
+        await pipeline.execute(store=store)
+        [run] = await RunHistory(store).list()
+    assert (run.status, run.cost_usd) == ("finished", COST)
+
+
+@pytest.mark.parametrize("context", CONTEXTS, ids=str)
+def test_the_longest_answer_that_an_amount_pays_for_is_exact(context: Context) -> None:
+    prices = FlatPrices(input_per_mtok=Decimal("0.123456789"), output_per_mtok=Decimal("1.000000001"))
+    bound = RequestBound(
+        input_tokens=1_000_003, output_tokens=None, cost_usd=None, prices=prices, least_output_tokens=1
+    )
+    usd = prices.cost(1_000_003, 123_456)
+    assert usd is not None
+    with localcontext(context):
+        lowered = bound.lowered(usd=usd, tokens=None)
+    assert lowered is not None
+    assert lowered.output_tokens == 123_456
