@@ -115,7 +115,10 @@ class RowGivenBack(RunEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumption:
-    """What a run that goes on did with its rows. Each is counted once: all but `gone` add up to the rows."""
+    """What a run that goes on did with its rows. Each is counted once.
+
+    If the run has finished, all but `gone` add up to the rows.
+    """
 
     finished: int = 0
     """Rows that had their output, and were not asked again."""
@@ -132,8 +135,14 @@ class Resumption:
     collected: tuple[str, ...] = ()
     """Keys of the rows whose requests an earlier process has sent in batches, or to be answered in the
     background. They were not sent again."""
+    stopped: int = 0
+    """Rows that had begun when a budget ended the run, or that waited when it was paused. They went on where
+    they were."""
     new: int = 0
     """Rows that no earlier process had begun."""
+    unread: int = 0
+    """Rows on record that were not read again, because the run stopped before. They are in the table, unless
+    their question has changed and `on_changed` is `"ask"`."""
     gone: int = 0
     """Rows on record that were not among the rows this time. They are not in the table."""
 
@@ -144,6 +153,8 @@ class Resumption:
         told += [f"{self.failed} had failed"] if self.failed else []
         told += [f"{len(self.interrupted)} interrupted"] if self.interrupted else []
         told += [f"{len(self.collected)} to be collected"] if self.collected else []
+        told += [f"{self.stopped} stopped before"] if self.stopped else []
         told += [f"{self.new} new"] if self.new else []
+        told += [f"{self.unread} not read again"] if self.unread else []
         told += [f"{self.gone} gone"] if self.gone else []
         return ", ".join(told) or "no rows"

@@ -5,19 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import Any, Final, TextIO
-
-from pydantic import JsonValue
+from typing import Any, Final, Literal, TextIO
 
 from fastroai.errors import ConfigurationError, MissingExtraError
-from fastroai.rows.facts import RowEnded
 from fastroai.rows.frames import as_text
-from fastroai.rows.table import Row, RowTable, columns_of, row_of
+from fastroai.rows.table import Row, RowTable, columns_of
 from fastroai.rows.target import RowTarget
 
 _FORMATS: Final = (".csv", ".jsonl", ".parquet")
@@ -40,17 +37,26 @@ class RowFile:
             _parquet()
         self._outputs = columns_of(target.returns)
         self._columns: Sequence[str] | None = None
+        self._file: TextIO | None = None
         try:
             if self._path.exists() and not self._path.is_file():
                 raise OSError("it is a folder, a device or a pipe")
-            self._file: TextIO = _written(self._path)
+            _opened(self._path, "a").close()
         except OSError as error:
             raise ConfigurationError("write_to", str(path), f"a file that can be written: {error}") from error
 
-    async def add(self, read: Callable[[JsonValue], object] | None, end: RowEnded) -> None:
-        """Write a row that has ended. `read` makes an output of the JSON of a run on record."""
+    async def begin(self, rows: AsyncIterator[Row[Any]]) -> None:
+        """Replace the file by one that begins with these rows, which have ended before."""
         if self._format != ".parquet":
-            self._write(self._file, row_of(end, read))
+            await self._replace(rows)
+            self._file = _opened(self._path, "a")
+
+    async def add(self, row: Row[Any]) -> None:
+        """Write a row that has ended. The first one replaces the file, unless it has begun with others."""
+        if self._format != ".parquet":
+            if self._file is None:
+                self._file = _opened(self._path, "w")
+            self._write(self._file, row)
             self._file.flush()
 
     async def put_in_order(self, table: RowTable[Any]) -> None:
@@ -62,8 +68,11 @@ class RowFile:
                 _parquet().write_table(made, temporary)
             return
         self._columns = None
-        with self._replaced() as temporary, _written(temporary) as file:
-            async for row in table:
+        await self._replace(aiter(table))
+
+    async def _replace(self, rows: AsyncIterator[Row[Any]]) -> None:
+        with self._replaced() as temporary, _opened(temporary, "w") as file:
+            async for row in rows:
                 self._write(file, row)
 
     @contextmanager
@@ -81,8 +90,9 @@ class RowFile:
 
     def close(self) -> None:
         """Close the file, with the rows that it has."""
-        with suppress(OSError):  # of a line that is half in the file, which `add` has raised
-            self._file.close()
+        if self._file is not None:
+            with suppress(OSError):  # of a line that is half in the file, which `add` has raised
+                self._file.close()
 
     def _write(self, file: TextIO, row: Row[Any]) -> None:
         columns = row.as_columns(self._outputs)
@@ -115,5 +125,5 @@ def _listed() -> str:
     return ", ".join(_FORMATS[:-1]) + f" or {_FORMATS[-1]}"
 
 
-def _written(path: Path) -> TextIO:
-    return path.open("w", encoding="utf-8", errors="backslashreplace", newline="")
+def _opened(path: Path, mode: Literal["a", "w"]) -> TextIO:
+    return path.open(mode, encoding="utf-8", errors="backslashreplace", newline="")

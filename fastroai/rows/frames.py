@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, Final
 
@@ -17,6 +18,8 @@ _LIBRARIES: Final = ("pandas", "polars", "pyarrow", "duckdb", "modin", "cudf", "
 _MADE: Final = ("pandas", "polars", "pyarrow")
 """Those of them whose frames are made of tables."""
 _PLAIN: Final = (str, bool, int, float, list, dict)
+_DECIMAL_PLACES: Final = 18
+"""Of amounts in Arrow, whose decimals have 38 digits. A price of a token has about ten."""
 _AT_ONCE: Final = 500
 """Rows that are made of a frame at once."""
 
@@ -117,6 +120,25 @@ def as_frame(columns: Mapping[str, Sequence[object]], backend: str | None) -> An
         return made(columns)
     except Exception:  # each library has its own exceptions for values of different types
         return made({column: fitting(values) for column, values in columns.items()})
+
+
+def is_arrow(frame: object) -> bool:
+    """Return whether a frame is a table of Arrow."""
+    return type(frame).__module__.partition(".")[0] == "pyarrow"
+
+
+def with_types(table: Any, types: Mapping[str, str]) -> Any:
+    """Return an Arrow table with these types of columns, `decimal` being one for exact US dollars.
+
+    A column with values that its type cannot have stays as it is.
+    """
+    arrow = import_module("pyarrow")
+    for name, alias in types.items():
+        kind = arrow.decimal128(38, _DECIMAL_PLACES) if alias == "decimal" else arrow.type_for_alias(alias)
+        if name in table.column_names:
+            with suppress(arrow.ArrowInvalid):
+                table = table.set_column(table.column_names.index(name), name, table[name].cast(kind))
+    return table
 
 
 def as_text(value: object) -> str:

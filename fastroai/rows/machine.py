@@ -29,6 +29,10 @@ from fastroai.store.record.declarations import OnChanged, changed_parts
 OnRowError: TypeAlias = Literal["record", "stop"]
 """What a failed row does: it is recorded, and the others go on; or it stops the run."""
 
+Begun: TypeAlias = Literal["asked", "in batch", "stopped"]
+"""How a process has left a row that it had begun: it has died or was cancelled; the request of the row was in
+a batch; or a budget ended the run, or it was paused."""
+
 
 def refused_key(number: int, key: str) -> str:
     """Return the key of a row that is refused because another row has its key."""
@@ -58,14 +62,16 @@ class RowRead:
     asked: str
     is_keyed: bool = False
     """Whether the key is the user's, so that two rows can have the same one."""
-    in_flight: Literal["asked", "in batch"] | None = None
-    """Whether an earlier process was asking it when it died, or had its request in a batch."""
+    begun: Begun | None = None
+    """How an earlier process has left it, if it had begun it and it has not ended since."""
 
 
 @dataclass(slots=True)
 class RowsEnded:
-    """There is no further row, or none can be read or written."""
+    """There is no further row, or none is read now or can be read or written."""
 
+    is_all: bool = True
+    """Whether all rows were read."""
     failure: FailureFacts | None = None
     raised: BaseException | None = None
 
@@ -123,7 +129,7 @@ Decision: TypeAlias = AskRow | RefuseRow | GiveBack | StopReading | CancelRows |
 
 
 class _Done(NamedTuple):
-    """A row with an output on record."""
+    """A row with an output on record, or with its failure."""
 
     asked: str
     declaration: int
@@ -139,7 +145,11 @@ class RowMachine:
         self.lets_go = False
         """Whether a pause does not wait for the rows that are asked, because they wait for batches."""
         self._done: dict[int, _Done] = {}
-        self._failed: set[int] = set()
+        self._failed: dict[int, _Done] = {}
+        self._retried: set[int] = set()
+        """Rows that have failed, were read again, and have not ended since."""
+        self._rows_read = 0
+        self._has_read_all = False
         self._open: set[int] = set()
         """Numbers of the rows that are asked now."""
         self._keys: dict[int, int] = {}
@@ -177,6 +187,7 @@ class RowMachine:
                 return self._cut(told)
             case RowsEnded():
                 self._is_reading = False
+                self._has_read_all = told.is_all and told.raised is None
                 if told.raised is None:
                     return self._perhaps_finished()
                 failed = RunFinished(status="failed", reason_code="error", failure=told.failure)
@@ -203,7 +214,8 @@ class RowMachine:
             return None
         counts = self._counts
         found = counts["finished"] + counts["kept"] + counts["failed"] + sum(self._asked_anew.values())
-        found += counts["in flight again"]
+        found += counts["begun again"]
+        missing = self._on_record - found
         return Resumption(
             finished=counts["finished"],
             kept=counts["kept"],
@@ -211,9 +223,39 @@ class RowMachine:
             failed=counts["failed"],
             interrupted=tuple(self._interrupted),
             collected=tuple(self._collected),
+            stopped=counts["stopped"],
             new=counts["new"],
-            gone=self._on_record - found,
+            unread=0 if self._has_read_all else missing,
+            gone=missing if self._has_read_all else 0,
         )
+
+    @property
+    def has_answers(self) -> bool:
+        """Whether a row has an output on record that answers the question as it is declared now."""
+        return any(map(self._holds, self._done.values()))
+
+    def answers(self, key: int) -> bool:
+        """Return whether a row has an output on record that answers the question as it is declared now."""
+        return (done := self._done.get(key)) is not None and self._holds(done)
+
+    @property
+    def leaves_lines(self) -> bool:
+        """Whether rows on record may keep their lines although they have not ended again in this process."""
+        return not self._has_read_all or bool(self._retried)
+
+    def number_of_line(self, key: int, number: int) -> int | None:
+        """Return the number of a row on record that stays in the table without having ended in this process.
+
+        `number` is its number on record. The run has stopped before the row was read again, or before it was
+        asked again after a failure. Returns `None` for any other row, and if its question has changed since.
+        """
+        if key in self._retried:
+            return self._keys.get(key, number)
+        is_read = key in self._keys if self._keys else number < self._rows_read
+        known = self._done.get(key) or self._failed.get(key)
+        if is_read or self._has_read_all or known is None or not self._holds(known):
+            return None
+        return max(number, self._rows_read)
 
     # --- parts ---
 
@@ -226,8 +268,13 @@ class RowMachine:
             self._on_record = len(self._done) + len(self._failed)
         return ()
 
+    def _holds(self, known: _Done) -> bool:
+        """Return whether what is on record of a row is kept, as far as its declaration says."""
+        changed = changed_parts(self._declarations[known.declaration], self._declarations[-1])
+        return not changed or self.on_changed == "keep"
+
     def _decided(self, row: RowRead) -> AskRow | RefuseRow | GiveBack:
-        key = number_of_key(row.key)
+        self._rows_read, key = row.number + 1, number_of_key(row.key)
         if row.is_keyed and key in self._keys:
             self._open.add(row.number)
             if self._was_resumed:
@@ -246,20 +293,38 @@ class RowMachine:
                 self._counts["kept"] += 1
                 return GiveBack("kept")
             what = ", ".join(changed) if done.asked == row.asked else "inputs"
-            if not row.in_flight:
+            if not row.begun:
                 self._asked_anew[what] += 1
-        elif self._was_resumed and not row.in_flight:
+        elif self._was_resumed and not row.begun:
             self._counts["failed" if key in self._failed else "new"] += 1
-        if row.in_flight:
-            (self._interrupted if row.in_flight == "asked" else self._collected).append(row.key)
-            self._counts["in flight again"] += done is not None or key in self._failed
+        self._note_begun(row, is_on_record=done is not None or key in self._failed)
+        if (
+            (failed := self._failed.get(key)) is not None
+            and failed.asked == row.asked
+            and self._holds(failed)
+        ):
+            self._retried.add(key)
         self._open.add(row.number)
         return AskRow()
+
+    def _note_begun(self, row: RowRead, *, is_on_record: bool) -> None:
+        match row.begun:
+            case None:
+                return
+            case "asked":
+                self._interrupted.append(row.key)
+            case "in batch":
+                self._collected.append(row.key)
+            case "stopped":
+                self._counts["stopped"] += 1
+        self._counts["begun again"] += is_on_record
 
     def _ended(self, row: RowEnded) -> Sequence[Decision]:
         is_read_once = row.number in self._open  # in this process, so nobody asks for it again
         self._open.discard(row.number)
-        if not is_read_once:
+        if is_read_once:
+            self._retried.discard(number_of_key(row.key))
+        else:
             self._found(row)
         if row.failure is not None and self.on_error == "stop" and self._end is None:
             self._ending(RunFinished(status="failed", reason_code="step_failed", failure=row.failure))
@@ -268,18 +333,16 @@ class RowMachine:
 
     def _found(self, row: RowEnded) -> None:
         """Take in a row of an earlier process."""
+        known, others = (self._done, self._failed) if row.failure is None else (self._failed, self._done)
         key = number_of_key(row.key)
-        if row.failure is None:
-            self._done[key] = _Done(row.asked, len(self._declarations) - 1)
-            self._failed.discard(key)
-        else:
-            self._failed.add(key)
-            self._done.pop(key, None)
+        known[key] = _Done(row.asked, len(self._declarations) - 1)
+        others.pop(key, None)
 
     def _cut(self, row: RowCut) -> Sequence[Decision]:
         self._open.discard(row.number)
         match row.why:
             case "waits":
+                self._retried.discard(number_of_key(row.key))
                 self.waiting.append(row.key)
                 self._waits += [wait for wait in row.waits if wait.what != "row"]
                 timed = [wait for wait in (*row.waits, *self._next) if wait.what == "row"]

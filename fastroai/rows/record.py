@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from fastroai.errors import RunCorrupt
@@ -19,6 +19,7 @@ from fastroai.runtime.facts import (
     QuestionAsked,
     RequestEnded,
     RequestInBatch,
+    RunFinished,
     RunResumed,
     RunStarted,
     WaitEnded,
@@ -90,6 +91,8 @@ class RowsOnRecord:
         """Facts of rows that were in flight when the process died, by the key of the scope of the row."""
         self.in_batches: dict[str, str] = {}
         """The ids of the requests that are in batches, by the key of the scope of the row."""
+        self.stopped: set[str] = set()
+        """Keys of the scopes of rows that had begun when a budget ended the run, or when it was paused."""
         self._kept: dict[int, Fact] = {}
         self._rows: dict[Key, str] = {}
         """The rows that these facts are of, by what a fact is about: not every end names its place."""
@@ -106,6 +109,7 @@ class RowsOnRecord:
                 self._kept[position] = fact  # they do not say of which row they are
             case RowStarted():
                 self.begun.setdefault(fact.child, fact)  # its run goes on in each process that asks it
+                self.stopped.discard(scope_key(fact.key))
             case RowEnded():
                 self.begun.pop(fact.child, None)
                 self.machine.handle(fact)
@@ -120,13 +124,42 @@ class RowsOnRecord:
                 self.spending.fold()
             case _ if row := row_of(fact.where) or self._rows.get(fact.about, ""):
                 self.open.setdefault(row, {})[position] = fact
+                self.stopped.discard(row)
                 self._rows[fact.about] = row
                 if isinstance(fact, RequestInBatch):
                     self.in_batches[row] = fact.id
                 elif isinstance(fact, RequestEnded) and fact.id == self.in_batches.get(row):
                     del self.in_batches[row]
+            case RunFinished():
+                if fact.status == "paused" or fact.reason_code == "budget_exceeded":
+                    self.stopped = {*self.open, *(scope_key(each.key) for each in self.begun.values())}
+                self.spending.read(fact)
             case _:
                 self.spending.read(fact)
+
+    def left_over(self) -> Iterator[tuple[int, int, bool]]:
+        """Yield the rows that keep their lines although they have not ended again, by number on record.
+
+        Each comes as its number now, the position of its end in the log, and whether it has failed.
+        """
+        keys = {position: key for key, position in self.positions.items()}
+        for before, position in self.lines.positions():
+            if (key := keys.get(abs(position))) is not None:
+                number = self.machine.number_of_line(key, before)
+                if number is not None:
+                    yield number, abs(position), position < 0
+
+    async def answers(self) -> AsyncIterator[RowEnded]:
+        """Yield the ends on record that are answers to the question as it is declared now, by number."""
+        keys = {position: key for key, position in self.positions.items()}
+        numbers = [
+            number
+            for number, position in self.lines.positions()
+            if self.machine.answers(keys.get(position, -1))
+        ]
+        for start in range(0, len(numbers), PAGE):
+            for end in await self.lines.read(numbers[start : start + PAGE]):
+                yield end
 
     def memo(self, run_id: str) -> RowMemo:
         """Return the record for the process that takes the run up."""
@@ -188,7 +221,11 @@ class LinesInStore:
 
     def numbers(self) -> Sequence[int]:
         """Return the numbers of the rows that have ended, in order."""
-        return [number for number, position in enumerate(self._positions) if position]
+        return [number for number, _ in self.positions()]
+
+    def positions(self) -> Iterator[tuple[int, int]]:
+        """Yield the number of each row that has ended, and the position of its end, negative if it failed."""
+        return ((number, position) for number, position in enumerate(self._positions) if position)
 
     def __len__(self) -> int:
         return len(self._positions) - self._positions.count(0)

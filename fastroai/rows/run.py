@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from functools import partial
@@ -11,6 +12,7 @@ from typing import Any, Generic, TypeVar
 from fastroai.errors import ConfigurationError, RunExists, RunNotFound
 from fastroai.human.asking import Halted
 from fastroai.rows.errors import RowFailed
+from fastroai.rows.facts import RowEnded
 from fastroai.rows.files import RowFile
 from fastroai.rows.frames import backend_of
 from fastroai.rows.keeper import OPTIONS, RowOpening, definition_of, keeper_of, name_of
@@ -20,7 +22,7 @@ from fastroai.rows.options import RowOptions
 from fastroai.rows.record import Lines, LinesInMemory, LinesInStore, RowsOnRecord
 from fastroai.rows.running import RowRunner
 from fastroai.rows.source import Rows, RowSource
-from fastroai.rows.table import RowTable, reader_of
+from fastroai.rows.table import Row, RowTable, reader_of, row_of
 from fastroai.rows.target import RowTarget
 from fastroai.runs.execution import Execution, OpenRun
 from fastroai.runs.openings import Opening, RunKeeper, store_of
@@ -99,7 +101,10 @@ class RowRun(Generic[T]):
                     machine.handle(opened.started if kept is None else kept.recorded.opened)
                 if opening is not None and opening.options is not None:
                     opened.log.is_carried = True  # any process can go on with it
-                runner = self._runner(opened, file, None if opening is None else opening.record)
+                record = None if opening is None else opening.record
+                runner = self._runner(opened, file, record)
+                if file is not None and record is not None and machine.has_answers:
+                    await file.begin(self._answers(record))
                 finish = await execution.perform(opened, runner, ())
                 if finish.status == "paused" and opened.log.scope is not opened.scope:
                     raise Halted  # the step or flow around this call waits with its rows
@@ -179,10 +184,27 @@ class RowRun(Generic[T]):
         if opened.kept is not None and opened.log.scope is opened.scope:
             lines = LinesInStore(opened.kept.store, opened.kept.header, opened.kept.codec)
             read = reader_of(target.returns)
-        write = None if file is None else partial(file.add, read)
+
+        async def write(end: RowEnded) -> None:
+            assert file is not None
+            await file.add(row_of(end, read))
+
         return RowRunner(
-            self._machine, target, self._rows, opened, options, self._request.deps, lines, record, write
+            self._machine,
+            target,
+            self._rows,
+            opened,
+            options,
+            self._request.deps,
+            lines,
+            record,
+            None if file is None else write,
         )
+
+    async def _answers(self, record: RowsOnRecord) -> AsyncIterator[Row[T]]:
+        read = reader_of(self._target.returns)
+        async for end in record.answers():
+            yield row_of(end, read)
 
     def _table(self, runner: RowRunner, finish: RunFinished) -> RowTable[T]:
         is_kept = isinstance(runner.lines, LinesInStore)

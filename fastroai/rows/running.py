@@ -8,8 +8,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, replace
+from itertools import count
 from time import perf_counter
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import anyio
 
@@ -19,6 +20,7 @@ from fastroai.records import Usage
 from fastroai.rows.facts import RowEnded, RowGivenBack, RowStarted
 from fastroai.rows.machine import (
     AskRow,
+    Begun,
     CancelRows,
     Decision,
     GiveBack,
@@ -213,8 +215,21 @@ class RowRunner:
                 case RunFinished():
                     decision.part = self.scope.part
                     self.finish = decision
+                    self._keep_lines()
                 case _:
                     raise AssertionError(decision)
+
+    def _keep_lines(self) -> None:
+        """Keep the lines of rows on record to which this process did not come, as the run has stopped."""
+        if self._record is None or not self._machine.leaves_lines:
+            return
+        assert isinstance(self.lines, LinesInStore)
+        taken, free = set(self.lines.numbers()), 0
+        for number, position, is_failed in self._record.left_over():
+            if number in taken:  # rows have moved, and now it is that of another row
+                number = free = next(each for each in count(max(number, free)) if each not in taken)
+            taken.add(number)
+            self.lines.add(number, position, is_failed=is_failed)
 
     # --- reading ---
 
@@ -232,7 +247,7 @@ class RowRunner:
         self._working -= 1
         if self._is_reading and not self._working:  # a later stretch reads the other rows
             self._is_reading = False
-            self._tell(RowsEnded())
+            self._tell(RowsEnded(is_all=False))
 
     async def _next(self) -> ReadRow | None:
         """Return the next row to ask; `None` if there is none. One worker at a time reads."""
@@ -248,7 +263,7 @@ class RowRunner:
                         self._is_reading = False
                         self._tell(RowsEnded())
                     return None
-                told = RowRead(row.number, row.key, row.asked, row.is_keyed, self._in_flight(row))
+                told = RowRead(row.number, row.key, row.asked, row.is_keyed, self._begun_before(row))
                 [decision] = self._machine.handle(told)
                 match decision:
                     case AskRow():
@@ -279,11 +294,7 @@ class RowRunner:
     async def _given_back(self, row: ReadRow, decision: GiveBack) -> None:
         assert self._record is not None
         assert isinstance(self.lines, LinesInStore)
-        position = self._record.positions[number_of_key(row.key)]
-        self.lines.add(row.number, position)
-        if self._write is not None:
-            [end] = await self.lines.read([row.number])
-            await self._write_down(end)
+        self.lines.add(row.number, self._record.positions[number_of_key(row.key)])
         if self.scope.listener is not None:
             part = self.scope.part
             await self.scope.emit(RowGivenBack(part=part, number=row.number, key=row.key, why=decision.why))
@@ -336,14 +347,16 @@ class RowRunner:
         asked.has_ended = True
         await self._ended(self._end_of(row, scope, child, output, error, began), error)
 
-    def _in_flight(self, row: ReadRow) -> Literal["asked", "in batch"] | None:
-        """Return whether an earlier process was asking a row when it died."""
+    def _begun_before(self, row: ReadRow) -> Begun | None:
+        """Return how an earlier process has left a row that it had begun."""
         record, key = self._record, scope_key(row.key)
         if record is None:
             return None
         if key not in record.open and record.children.keys().isdisjoint(self._children_of(row)):
             return None
-        return "in batch" if key in record.in_batches else "asked"
+        if key in record.in_batches:
+            return "in batch"
+        return "stopped" if key in record.stopped else "asked"
 
     def _children_of(self, row: ReadRow) -> Sequence[str]:
         """Return the ids that the run of a row can have, if the store keeps it: that of a new run is first.
@@ -448,7 +461,7 @@ class RowRunner:
 
     def _end_for(self, error: Exception) -> None:
         """Read no further row, because none can be read or written. The exception is raised in the end."""
-        self._tell(RowsEnded(failure_facts(error, "terminal"), error))
+        self._tell(RowsEnded(failure=failure_facts(error, "terminal"), raised=error))
 
     def _forget(self) -> None:
         """Keep only the sums of what has ended, so that the memory of a run on record is bounded."""

@@ -18,7 +18,7 @@ from fastroai.drawing.pages import escaped, page, table
 from fastroai.errors.base import error_chain
 from fastroai.records import Usage, dollars
 from fastroai.rows.facts import Resumption, RowEnded
-from fastroai.rows.frames import as_frame
+from fastroai.rows.frames import as_frame, is_arrow, with_types
 from fastroai.rows.record import Lines
 from fastroai.runtime.concurrency.wakeup import running_loop
 from fastroai.runtime.facts import FailureFacts, ReasonCode, RunStatus
@@ -34,18 +34,23 @@ _AT_ONCE: Final = 500
 _SHOWN: Final = 5
 _short: Final = partial(shortened, most=40)
 
-_ABOUT: Final = (
-    "error",
-    "cost_usd",
-    "input_tokens",
-    "output_tokens",
-    "requests",
-    "attempts",
-    "cached",
-    "duration_ms",
-)
+_ARROW_TYPES: Final = {
+    "row": "int64",
+    "key": "string",
+    "error": "string",
+    "cost_usd": "decimal",
+    "input_tokens": "int64",
+    "output_tokens": "int64",
+    "requests": "int64",
+    "attempts": "int64",
+    "cached": "bool",
+    "duration_ms": "double",
+}
+"""The columns beside inputs and outputs, with their types in Arrow and Parquet, whatever their values: so the
+files of several runs can be read as one table."""
+_OWN: Final = tuple(_ARROW_TYPES)
+_ABOUT: Final = _OWN[2:]
 """The columns after those of the inputs and outputs."""
-_OWN: Final = ("row", "key", *_ABOUT)
 _TABLE_ATTRIBUTE: Final = "__fastroai_table__"
 
 
@@ -148,10 +153,10 @@ class RowTable(Generic[OutputT]):
         table.failed            # the rows without an output
         table.cost_usd
 
-    Each line is a `Row`, with the inputs, the output or failure, and the cost. Rows that wait or were not
-    begun have no line. Without a store, all rows are in memory. With one, they are read on demand: `async for
-    row in table` and `for row in table` read a few hundred at a time; `failed`, `outputs`, `records`, `frame`
-    and `arrow` read all. Reading without `await` blocks the event loop.
+    Each line is a `Row`, with the inputs, the output or failure, and the cost. Rows that wait, that a budget
+    stopped or that were not begun have no line. Without a store, all rows are in memory. With one, they are
+    read on demand: `async for row in table` and `for row in table` read a few hundred at a time; `failed`,
+    `outputs`, `records`, `frame` and `arrow` read all. Reading without `await` blocks the event loop.
     """
 
     def __init__(
@@ -336,7 +341,8 @@ class RowTable(Generic[OutputT]):
         if not records:
             names = ["row", "key", *(outputs or ["output"]), *_ABOUT]
         columns = {name: [record.get(name) for record in records] for name in names}
-        return as_frame(columns, backend or self._backend)
+        made = as_frame(columns, backend or self._backend)
+        return with_types(made, _ARROW_TYPES) if is_arrow(made) else made
 
     def arrow(self) -> Any:
         """Return all rows as a `pyarrow.Table`, with the columns of `records`.

@@ -94,8 +94,8 @@ def test_a_budget_lets_the_other_rows_end_and_then_ends_the_run() -> None:
 def test_a_machine_keeps_nothing_of_the_rows_of_a_new_run() -> None:
     machine = RowMachine()
     machine.handle(RunStarted(definition=definition("1")))  # type: ignore[arg-type]
-    before = str(vars(machine))
+    before = vars(machine) | {"_rows_read": 1_000}
     for number in range(1_000):
         machine.handle(RowRead(number, str(number), "x"))
         machine.handle(RowEnded(number=number, key=str(number)))
-    assert str(vars(machine)) == before
+    assert vars(machine) == before

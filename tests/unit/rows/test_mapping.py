@@ -378,6 +378,96 @@ class TestResuming:
             assert known.finished + known.failed + len(known.interrupted) + known.new == len(table) == 5
             assert known.gone == 0
 
+    async def test_a_run_that_stops_early_keeps_the_lines_of_rows_to_which_it_did_not_come(
+        self, model_server: ModelServer, tmp_path: Path
+    ) -> None:
+        model_server.rule(lambda request: "bad" in request.prompt, Reply(text="not what was asked for"))
+        model_server.rule(None, sentiment())
+        classify, path = classifier(model_server, retries=0), tmp_path / "rows.csv"
+        store = SQLiteRunStore(tmp_path / "runs.db")
+        options: Any = {"budget": Budget(requests=5), "concurrency": 1, "store": store, "write_to": path}
+        rows = ["one", "bad", "two", "three", "four"]
+        first = await classify.map(rows, run_id="r", **options)
+        written = path.read_text(encoding="utf-8")
+        for edited in (classify, classifier(model_server, retries=0)):
+            table = await edited.map(rows, run_id="r", **options)
+            assert (table.status, table.reason_code) == ("failed", "budget_exceeded")
+            assert table.records == first.records
+            assert path.read_text(encoding="utf-8") == written
+            assert table.resumed is not None
+            assert (table.resumed.finished, table.resumed.unread, table.resumed.gone) == (1, 3, 0)
+            [run] = await RunHistory(store).list()
+            assert run.rows == RowCounts(done=5, failed=1, total=5)
+        await store.aclose()
+
+    async def test_rows_that_have_moved_keep_their_lines_when_the_run_stops_before_them(
+        self, model_server: ModelServer
+    ) -> None:
+        model_server.rule(lambda request: "bad" in request.prompt, Reply(text="not what was asked for"))
+        model_server.rule(None, sentiment())
+        classify, store = classifier(model_server, retries=0), MemoryRunStore()
+        rows = [{"id": name, "text": text} for name, text in zip("abc", ("one", "bad", "two"), strict=True)]
+        options: Any = {"budget": Budget(requests=3), "concurrency": 1, "key": "id", "store": store}
+        await classify.map(rows, run_id="r", **options)
+        moved = [rows[2], rows[1], {"id": "d", "text": "new"}, rows[0]]
+        table = await classify.map(moved, run_id="r", **options)
+        assert [(row.number, row.key, row.ok) for row in table] == [
+            (0, "c", True),
+            (1, "b", False),
+            (2, "a", True),
+        ]
+
+    @pytest.mark.parametrize(("on_changed", "kept"), [("ask", []), ("keep", ["one", "two"])])
+    async def test_lines_whose_question_has_changed_are_left_out_unless_they_are_to_be_kept(
+        self, model_server: ModelServer, tmp_path: Path, on_changed: Any, kept: list[str]
+    ) -> None:
+        model_server.rule(None, sentiment())
+        path = tmp_path / "rows.jsonl"
+        options: Any = {"budget": Budget(requests=2), "concurrency": 1, "store": MemoryRunStore()}
+        options |= {"run_id": "r", "write_to": path, "on_changed": on_changed}
+        await classifier(model_server).map(["one", "two"], **options)
+        table = await classifier(model_server, "Classify anew").map(["zero", "two", "three"], **options)
+        assert [row.inputs["text"] for row in table] == [text for text in kept if text != "one"]
+
+    async def test_a_file_has_the_rows_on_record_as_soon_as_the_run_goes_on(
+        self, model_server: ModelServer, tmp_path: Path
+    ) -> None:
+        model_server.rule(lambda request: "slow" in request.prompt, Reply(latency=60))
+        model_server.rule(None, sentiment())
+        classify, path = classifier(model_server), tmp_path / "rows.csv"
+        options: Any = {"concurrency": 1, "store": MemoryRunStore(), "run_id": "r", "write_to": path}
+        await classify.map(["one", "two"], **options)
+        written = path.read_text(encoding="utf-8")
+        task = asyncio.create_task(classify.map(["slow", "two", "one"], **options))
+        while b"slow" not in b"".join(one.raw_body for one in model_server.ledger.entries):
+            await asyncio.sleep(0.01)
+        assert path.read_text(encoding="utf-8") == written
+        task.cancel()
+        await asyncio.wait([task])
+        assert path.read_text(encoding="utf-8") == written
+
+        async def rows() -> AsyncIterator[str]:
+            yield "one"
+            raise OSError("the disk is gone")
+
+        with pytest.raises(OSError, match="gone"):
+            await classify.map(rows(), **options)
+        assert path.read_text(encoding="utf-8") == written
+
+    async def test_rows_at_which_a_budget_ended_the_run_are_not_called_interrupted(
+        self, model_server: ModelServer
+    ) -> None:
+        model_server.rule(None, sentiment())
+        classify, store = classifier(model_server), MemoryRunStore()
+        rows = [f"text {number}" for number in range(20)]
+        first = await classify.map(rows, budget=Budget(requests=10), store=store, run_id="r", concurrency=8)
+        assert (len(first), first.usage.uncertain_usd) == (10, 0)
+        table = await classify.map(rows, budget=Budget(requests=20), store=store, run_id="r")
+        known = table.resumed
+        assert known is not None
+        assert (known.finished, known.interrupted) == (10, ())
+        assert (known.stopped + known.new, len(table)) == (10, 20)
+
     async def test_the_cost_of_a_row_whose_request_was_lost_is_not_known(
         self, model_server: ModelServer
     ) -> None:

@@ -25,9 +25,10 @@ import pytest
 from pydantic import BaseModel
 
 from fastroai.errors import ConfigurationError, usage_of
-from fastroai.functions import compute, contract
+from fastroai.functions import compute, contract, infer
 from fastroai.rows import RowEnded, RowTable
 from fastroai.store import MemoryRunStore
+from fastroai.testing import Fault, ModelServer, Reply
 
 COLUMNS: dict[str, Any] = {
     "pandas": lambda values: pd.Series(values),
@@ -149,6 +150,25 @@ async def test_csv_and_parquet_have_the_same_rows(tmp_path: Path) -> None:
     ]
     await score.map(ROWS, write_to=tmp_path / "rows.parquet")
     assert pq.read_table(tmp_path / "rows.parquet").column("label").to_pylist() == ["ONE", "NONE", None]
+
+
+async def test_the_parquet_files_of_several_runs_are_read_as_one_table(
+    model_server: ModelServer, tmp_path: Path
+) -> None:
+    @infer(intent="Say it", model=model_server.model("openai:gpt-5-mini"), retries=0)
+    async def say(text: str) -> str:
+        raise NotImplementedError
+
+    model_server.rule(lambda request: "bad" in request.prompt, Reply(fault=Fault.status(400)))
+    tables = [
+        await say.map(rows, write_to=tmp_path / f"{number}.parquet")
+        for number, rows in enumerate((["fine"], ["fine", "bad"], ["bad"]))
+    ]
+    files = [pq.read_table(tmp_path / f"{number}.parquet").drop(["output"]) for number in range(3)]
+    assert files[0].schema == files[1].schema == files[2].schema
+    assert pa.concat_tables(files)["cost_usd"].to_pylist() == [
+        row.cost_usd for table in tables for row in table
+    ]
 
 
 async def test_a_file_that_cannot_be_written_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
