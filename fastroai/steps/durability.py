@@ -20,12 +20,8 @@ from fastroai.runtime import (
     Retry,
     Scope,
 )
-from fastroai.runtime.facts import (
-    FailureFacts,
-    SpendingRecorded,
-    StepFinished,
-    StepRetried,
-)
+from fastroai.runtime.fact import FailureFacts
+from fastroai.runtime.facts import SpendingRecorded, StepFinished, StepRetried
 from fastroai.runtime.retrying.failures import noted_class
 from fastroai.runtime.retrying.retry_rules import classify_in
 from fastroai.runtime.scope import RUNS, ToolCalls, current_scope, current_tool_calls

@@ -16,6 +16,7 @@ from fastroai.runs.running.units import BegunUnit, BegunUnits
 from fastroai.runs.running.work import Kept
 from fastroai.runtime import RetriesUsed, Scope, facts
 from fastroai.runtime.budgets.budget_scopes import budget_scope
+from fastroai.runtime.fact import Fact
 from fastroai.runtime.retrying.failures import leaves
 from fastroai.steps import BaseStep, ResolvedConfig, StepContext
 from fastroai.steps.context import RunData, StepData, in_thread, scope_of
@@ -58,7 +59,7 @@ class WorkflowSetup:
     max_concurrency: int | None
 
 
-Tell: TypeAlias = Callable[[Told, facts.Fact | None], None]
+Tell: TypeAlias = Callable[[Told, Fact | None], None]
 """Tells the machine a fact, and puts it on record: in the second form, if a store has another one."""
 
 

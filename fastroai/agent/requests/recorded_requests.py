@@ -37,12 +37,11 @@ from fastroai.agent.requests.request_terms import Terms
 from fastroai.errors import RunCorrupt, ValueNotStorable
 from fastroai.records import RequestRecord
 from fastroai.runtime import FailureClass, RetriesUsed, Scope, classify
+from fastroai.runtime.fact import Begins, Ends
 from fastroai.runtime.facts import (
     AgentCallEnded,
     Asked,
     Asks,
-    Begins,
-    Ends,
     ReplayDiverged,
     RequestEnded,
     RequestInBatch,

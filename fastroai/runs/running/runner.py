@@ -28,8 +28,8 @@ from fastroai.runtime import NO_RETRIES_USED, Scope
 from fastroai.runtime.concurrency.isolation import going_on
 from fastroai.runtime.concurrency.tasks import end_tasks
 from fastroai.runtime.concurrency.wakeup import running_loop
+from fastroai.runtime.fact import Fact
 from fastroai.runtime.facts import (
-    Fact,
     PauseRequested,
     QuestionAsked,
     RunFinished,

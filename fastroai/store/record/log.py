@@ -9,16 +9,8 @@ from typing import TYPE_CHECKING, Any
 from fastroai.errors import trace_source_of
 from fastroai.places import is_in
 from fastroai.runtime import Scope
-from fastroai.runtime.facts import (
-    NOWHERE,
-    Fact,
-    Key,
-    QuestionAsked,
-    RunFinished,
-    Wait,
-    WaitEnded,
-    WaitStarted,
-)
+from fastroai.runtime.fact import NOWHERE, Fact, Key
+from fastroai.runtime.facts import QuestionAsked, RunFinished, Wait, WaitEnded, WaitStarted
 from fastroai.store.open_questions import Question
 from fastroai.store.record.packed import PackedFacts
 from fastroai.store.record.payloads import seal
