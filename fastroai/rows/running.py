@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 import anyio
 
 from fastroai.errors import BudgetExceeded, FastroAIError, RunNotFound, RunStoreUnavailable, RunTakenOver
-from fastroai.human.asking import Halted, is_halt
+from fastroai.human.halting import Halted, is_halt
 from fastroai.records import Usage
 from fastroai.rows.facts import RowEnded, RowGivenBack, RowStarted
 from fastroai.rows.machine import (

@@ -24,7 +24,8 @@ from fastroai.runtime.fact import Begins, Ends
 from fastroai.runtime.facts import OnceDone, OnceFailed, OnceStarted
 from fastroai.runtime.scope import Scope, current_tool_calls
 from fastroai.store.record.effect import effect
-from fastroai.store.record.log import Log, run_of
+from fastroai.store.record.log import Log
+from fastroai.store.record.log_of_scope import run_of
 from fastroai.store.record.payloads import unseal
 from fastroai.store.record.values import value_from_json
 

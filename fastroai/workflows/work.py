@@ -24,7 +24,8 @@ from fastroai.steps.copies import Copies
 from fastroai.steps.durability import step_place
 from fastroai.steps.execution import run_step
 from fastroai.steps.outputs import Outputs
-from fastroai.store.record.log import Log, run_of
+from fastroai.store.record.log import Log
+from fastroai.store.record.log_of_scope import run_of
 from fastroai.store.record.unsealing import seal_payloads
 from fastroai.usage import Budget
 from fastroai.usage.limits import limits_of

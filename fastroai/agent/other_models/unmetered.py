@@ -16,7 +16,7 @@ from fastroai.errors import UnmeteredRequestError
 from fastroai.records import RequestRecord
 from fastroai.runtime import Scope, current_scope
 from fastroai.runtime.budgets.ledger import NO_LIMIT
-from fastroai.steps.reserving import is_inside_spend
+from fastroai.runtime.budgets.reservation import is_inside_spend
 from fastroai.usage import CostCalculator
 from fastroai.usage.bounding.surface import sends
 from fastroai.usage.prices.request_cost import RequestCost

@@ -18,7 +18,7 @@ from fastroai.errors import (
     RunTakenOver,
     error_chain,
 )
-from fastroai.human.asking import is_halt
+from fastroai.human.halting import is_halt
 from fastroai.runs.execution import OpenRun
 from fastroai.runs.request import RunRequest
 from fastroai.runs.running.machine import Cancel, Changed, Decision, Machine, Outcome, Told, Unit

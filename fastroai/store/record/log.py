@@ -188,18 +188,6 @@ def _known(facts: Sequence[Fact]) -> RunLog:
     return RunLog(lambda: facts)
 
 
-def log_of(scope: Scope | None) -> Log | None:
-    """Return the log of the run that a scope belongs to; `None` outside of runs."""
-    log = None if scope is None else scope.log
-    return log if isinstance(log, Log) else None
-
-
-def run_of(scope: Scope | None) -> DurableRun | None:
-    """Return the run on record that a scope belongs to; `None` if no store keeps the run."""
-    log = None if scope is None else scope.log
-    return log.run if isinstance(log, Log) else None
-
-
 def trace_of(error: BaseException) -> RunTrace | None:
     """Return the trace of the run that an exception ended: what happened in it until then, and its cost.
 

@@ -276,6 +276,10 @@ class Memo:
         """Return the retries that an unfinished step or an agent call has used."""
         return self._used.get(key, NO_RETRIES_USED)
 
+    def used_in_call(self, place: str, call: str) -> RetriesUsed:
+        """Return the retries that an unfinished agent call of the attempt at a place has used."""
+        return self.used(agent_call_key(place, call))
+
     def was_retried(self, key: Key) -> bool:
         """Return whether a failed attempt at an agent call, or a rejected answer of it, is on record."""
         return key in self._used
