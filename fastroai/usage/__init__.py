@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from fastroai.usage.quote import Quote as Quote
     from fastroai.usage.reports.report import UsageReport as UsageReport
     from fastroai.usage.reports.report_rows import UsageRow as UsageRow
+    from fastroai.usage.shared.spend_amounts import Window as Window
     from fastroai.usage.shared.spend_book import SpendBook as SpendBook
     from fastroai.usage.shared.spend_limit import OnLimit as OnLimit
     from fastroai.usage.shared.spend_limit import SpendLimit as SpendLimit
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from fastroai.usage.shared.spend_store import SpendStatus as SpendStatus
     from fastroai.usage.shared.spend_store import SpendStore as SpendStore
     from fastroai.usage.shared.spend_store import SpendVerdict as SpendVerdict
-    from fastroai.usage.shared.spend_store import Window as Window
 
 if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getattr__`
     __all__, __getattr__, __dir__ = lazy_names(
@@ -85,6 +85,7 @@ if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getatt
             ".prices.references": ("ModelReference", "model_reference"),
             ".prices.request_cost": ("RequestCost",),
             ".shared.spend_limit": ("OnLimit",),
-            ".shared.spend_store": ("SpendAdjustment", "SpendPage", "Window"),
+            ".shared.spend_store": ("SpendAdjustment", "SpendPage"),
+            ".shared.spend_amounts": ("Window",),
         },
     )
