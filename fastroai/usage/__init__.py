@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from fastroai.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from fastroai.usage.bounding.bounds import base_url_of as base_url_of
+    from fastroai.usage.bounding.bounds import AskedRequest as AskedRequest
     from fastroai.usage.bounding.bounds import prepare_bound as prepare_bound
     from fastroai.usage.bounding.bounds import request_bound as request_bound
+    from fastroai.usage.bounding.input_parts import InputPart as InputPart
     from fastroai.usage.bounding.request_bounds import RequestBound as RequestBound
     from fastroai.usage.budget import Admission as Admission
     from fastroai.usage.budget import Budget as Budget
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from fastroai.usage.money import microcents_to_dollars as microcents_to_dollars
     from fastroai.usage.near_misses import NearMissWarning as NearMissWarning
     from fastroai.usage.prices.endpoints import Endpoint as Endpoint
+    from fastroai.usage.prices.hosts import base_url_of as base_url_of
     from fastroai.usage.prices.model_pricing import PriceTier as PriceTier
     from fastroai.usage.prices.model_pricing import PricingOverride as PricingOverride
     from fastroai.usage.prices.pricing import CostCalculator as CostCalculator
@@ -78,7 +80,9 @@ if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getatt
             ".prices.updates": ("refresh_prices", "refresh_prices_async", "update_prices_in_background"),
         },
         unlisted={
-            ".bounding.bounds": ("base_url_of",),
+            ".bounding.bounds": ("AskedRequest",),
+            ".bounding.input_parts": ("InputPart",),
+            ".prices.hosts": ("base_url_of",),
             ".budget": ("Admission", "OnUncertain"),
             ".limits": ("BudgetLike",),
             ".prices.model_pricing": ("PriceTier",),

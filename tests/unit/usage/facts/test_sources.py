@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import fastroai
 from fastroai.usage import facts
-from fastroai.usage.facts.provider import all_facts, providers
+from fastroai.usage.facts.documented import all_facts, providers
 from fastroai.usage.facts.source import Source
 
 MODULES = [
