@@ -58,13 +58,14 @@ from fastroai.rows.door import MapsRows
 from fastroai.runtime import CircuitBreaker, ProviderLimits, blocking, blocking_overloaded
 from fastroai.runtime.labels import NO_LABELS, labels_of
 from fastroai.tracing import Tracer
-from fastroai.usage import BudgetLike, CostCalculator, Quote
+from fastroai.usage import BudgetLike, CostCalculator
 from fastroai.usage.limits import limits_of, together
 
 if TYPE_CHECKING:
     from fastroai.agent.step import AgentStep, PromptSource
     from fastroai.rows.target import RowTarget
     from fastroai.steps import StepConfig, StepContext
+    from fastroai.usage import Quote
 
 RunOutputT = TypeVar("RunOutputT")
 ToolReturnT = TypeVar("ToolReturnT")
