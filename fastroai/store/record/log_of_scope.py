@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fastroai.runtime import Scope
@@ -12,10 +12,12 @@ if TYPE_CHECKING:
 
 def log_of(scope: Scope | None) -> Log | None:
     """Return the log of the run that a scope belongs to; `None` outside of runs."""
-    return None if scope is None else cast("Log | None", scope.log)
+    log: Any = None if scope is None else scope.log  # scopes know logs by a protocol only
+    known: Log | None = log
+    return known
 
 
 def run_of(scope: Scope | None) -> DurableRun | None:
     """Return the run on record that a scope belongs to; `None` if no store keeps the run."""
-    log = log_of(scope)
+    log: Any = None if scope is None else scope.log
     return None if log is None else log.run
