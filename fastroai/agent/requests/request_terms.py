@@ -429,7 +429,6 @@ class Terms:
         return tuple(names)
 
 
-@dataclass
 class BatchTerms(Terms):
     """A request that goes out in a batch with others, to one model."""
 

@@ -12,9 +12,7 @@ if TYPE_CHECKING:
 
 def log_of(scope: Scope | None) -> Log | None:
     """Return the log of the run that a scope belongs to; `None` outside of runs."""
-    log: Any = None if scope is None else scope.log  # scopes know logs by a protocol only
-    known: Log | None = log
-    return known
+    return None if scope is None else scope.log  # type: ignore[return-value]  # pyright: ignore[reportReturnType]
 
 
 def run_of(scope: Scope | None) -> DurableRun | None:
