@@ -34,7 +34,7 @@ from typing_extensions import TypeVar, Unpack
 from fastroai.agent.config import AgentConfig
 from fastroai.agent.dispatch import Attempt, Dispatcher
 from fastroai.agent.hooks import AfterDispatch, BeforeDispatch
-from fastroai.agent.other_models.batched import check_batches
+from fastroai.agent.other_models.batching import check_batches
 from fastroai.agent.output_types import type_of_outputs
 from fastroai.agent.own_agent import OwnAgent
 from fastroai.agent.requests.metering import Metered
@@ -58,13 +58,14 @@ from fastroai.rows.door import MapsRows
 from fastroai.runtime import CircuitBreaker, ProviderLimits, blocking, blocking_overloaded
 from fastroai.runtime.labels import NO_LABELS, labels_of
 from fastroai.tracing import Tracer
-from fastroai.usage import BudgetLike, CostCalculator, Quote
+from fastroai.usage import BudgetLike, CostCalculator
 from fastroai.usage.limits import limits_of, together
 
 if TYPE_CHECKING:
     from fastroai.agent.step import AgentStep, PromptSource
     from fastroai.rows.target import RowTarget
     from fastroai.steps import StepConfig, StepContext
+    from fastroai.usage import Quote
 
 RunOutputT = TypeVar("RunOutputT")
 ToolReturnT = TypeVar("ToolReturnT")
@@ -405,7 +406,7 @@ class FastroAgent(MapsRows[OutputDataT], Generic[AgentDepsT, OutputDataT]):
         call = _call(user_prompt, deps, message_history, tracer, output_type, **options)
         async with Attempt(self._dispatcher, call) as attempt:  # as `dispatch`, with one coroutine less
             if attempt.run.on_record is not None:
-                attempt.raise_known_failure(attempt.run.on_record.asks)
+                attempt.raise_known_failure(attempt.run.on_record)
             if options.get("model") is not None or self._dispatcher.deferred_model is not None:
                 await self._dispatcher.load_model(call)
             return await attempt.respond(await attempt.ask())

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fastroai.agent.requests.meter import Meter
-from fastroai.human.asking import is_halt
+from fastroai.human.halting import is_halt
 from fastroai.runtime import (
     Charge,
     CircuitBreaker,

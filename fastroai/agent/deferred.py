@@ -18,7 +18,8 @@ from pydantic_core import to_json
 
 from fastroai.agent.agent_run import agent_run_of
 from fastroai.errors import ConfigurationError
-from fastroai.human.asking import Ask, Halted
+from fastroai.human.asking import Ask
+from fastroai.human.halting import Halted
 from fastroai.records import NOT_GIVEN, Duration, NotGiven
 from fastroai.runtime import Scope, current_scope
 from fastroai.runtime.scope import RUNS, current_tool_calls

@@ -14,7 +14,7 @@ from contextvars import copy_context
 from dataclasses import dataclass, field
 from time import perf_counter
 from types import TracebackType
-from typing import Any, Final, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
 from pydantic_ai import Agent, AgentRunResultEvent, RunContext
 from pydantic_ai.agent import AbstractAgent, EventStreamHandler
@@ -28,19 +28,12 @@ from pydantic_ai.tools import AgentDepsT
 
 from fastroai.agent.agent_run import AgentRun, agent_run_of
 from fastroai.agent.config import AgentConfig
-from fastroai.agent.declared import AgentDeclaration, has_history, inputs_of
+from fastroai.agent.declared import AgentDeclaration
 from fastroai.agent.hooks import Dispatch, call_hook
 from fastroai.agent.models import loop_of
 from fastroai.agent.own_agent import OwnAgent
 from fastroai.agent.quotes.learned import PastCalls
 from fastroai.agent.requests.metering import Metered
-from fastroai.agent.requests.recorded_requests import (
-    CallOnRecord,
-    count_agent_call,
-    failure_on_record,
-    note_end_of_call,
-    put_failed_call_on_record,
-)
 from fastroai.calls.call import AgentCall
 from fastroai.calls.response import ChatResponse, StreamChunk
 from fastroai.calls.stream import OnScope, OnStreaming, ResponseEvent, Streaming
@@ -58,15 +51,16 @@ from fastroai.runtime import Clock, Scope, Send, current_scope
 from fastroai.runtime.budgets.ledger import Account
 from fastroai.runtime.concurrency.flow import Flow, current_flow, read_by_this_task
 from fastroai.runtime.concurrency.threads import WorkerThreads
-from fastroai.runtime.facts import Asks, FailedAgentCall
 from fastroai.runtime.options import check_count, check_timeout
 from fastroai.runtime.retrying.failures import leaves, note_agent_call
 from fastroai.runtime.scope import current_tool_calls
 from fastroai.runtime.spans import span_of
-from fastroai.store.record.log import log_of, run_of
-from fastroai.store.record.requests_on_record import agent_call_key
+from fastroai.store.record.log_of_scope import log_of, run_of
 from fastroai.tracing import Tracer, attributes
 from fastroai.usage.limits import Limits, together
+
+if TYPE_CHECKING:
+    from fastroai.agent.requests.recorded_requests import CallOnRecord
 
 logger = logging.getLogger("fastroai.agent")
 
@@ -132,7 +126,6 @@ class Attempt(Generic[AgentDepsT, OutputDataT]):
         )
         retries = call.request_retries
         name, number = dispatcher.identity(call, parent)
-        durable = run_of(scope)
         self.run = scope.agent_run = AgentRun(
             dispatcher.meter,
             dispatcher.config.request_retries if retries is None else retries,
@@ -142,8 +135,13 @@ class Attempt(Generic[AgentDepsT, OutputDataT]):
             retry=call.retry,
             classifiers=call.classifiers,
             circuit_breaker=dispatcher.config.circuit_breaker,
-            on_record=None if durable is None else CallOnRecord(dispatcher.asks(call), has_history(call)),
         )
+        if run_of(scope) is not None:
+            from fastroai.agent.requests.recorded_requests import (
+                CallOnRecord,  # late: no store keeps most calls
+            )
+
+            self.run.on_record = CallOnRecord.of(dispatcher.name, dispatcher.declaration, call)
         self.clock = Clock(dispatcher.timeout_of(call), f"agent {dispatcher.name!r}", of_attempt=True)
         self._span: AbstractAsyncContextManager[None] | None = None
         self._keeps_failure = False
@@ -161,7 +159,10 @@ class Attempt(Generic[AgentDepsT, OutputDataT]):
                 self._span = span
             if dispatcher.config.on_before_dispatch is not None:
                 await call_hook(dispatcher.config.on_before_dispatch, self.dispatch)
-            count_agent_call(scope, self.run.call, self.run.attempt)
+            if self.run.on_record is None:
+                scope.count_agent_call()
+            else:
+                self.run.on_record.count(scope, self.run.call, self.run.attempt)
             if self.clock.seconds is not None:
                 await self.clock.__aenter__()
                 scope.clocks += (self.clock,)
@@ -199,9 +200,9 @@ class Attempt(Generic[AgentDepsT, OutputDataT]):
         dispatcher, dispatch = self._dispatcher, self.dispatch
         if dispatch.response is not None:
             dispatcher.learned.learn(dispatch.response)
-            if self.run.on_record is not None and self.run.last is not None:
-                calls_tools = bool(self.run.last.record.tool_calls)
-                note_end_of_call(self.scope, self.run.call, self.run.attempt, calls_tools=calls_tools)
+            run = self.run
+            if run.on_record is not None and run.last is not None and run.last.record.tool_calls:
+                run.on_record.note_end(self.scope, run.call, run.attempt)
         elif dispatch.error is None:
             return  # a cancelled call has no outcome for a hook
         if dispatcher.config.on_after_dispatch is not None:
@@ -231,23 +232,25 @@ class Attempt(Generic[AgentDepsT, OutputDataT]):
         if log is None or any(isinstance(leaf, _GO_ON) for leaf in leaves(error)):
             return
         if self._is_direct:
+            from fastroai.runtime.facts import FailedAgentCall  # late: only flows know calls by their place
+
             note_agent_call(error, FailedAgentCall(log.place(scope), run.call, run.attempt))
-        if self._keeps_failure:
-            await put_failed_call_on_record(scope, run.call, run.attempt, error)
+        if self._keeps_failure and run.on_record is not None:
+            await run.on_record.put_failure_on_record(scope, run.call, run.attempt, error)
 
     @property
     def _is_direct(self) -> bool:
         """Whether the code of a flow makes the call, and not `ctx.run`."""
         return self.scope.flow_run is not None and self._call.call is None
 
-    def raise_known_failure(self, asks: Asks) -> None:
+    def raise_known_failure(self, on_record: CallOnRecord) -> None:
         """Raise the failure of this attempt that is on record, unless it made the run fail.
 
         Only for a call whose answer comes as a whole: code that reads a stream may have used a part of it.
         """
         self._keeps_failure = self._is_direct or self._call.call is not None
         if self._keeps_failure:
-            failed = failure_on_record(self.scope, self.run.call, self.run.attempt, asks)
+            failed = on_record.known_failure(self.scope, self.run.call, self.run.attempt)
             if failed is not None:
                 raise failed
 
@@ -344,7 +347,7 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
         """Make one attempt at a call, and return its response."""
         async with Attempt(self, call) as attempt:
             if attempt.run.on_record is not None:
-                attempt.raise_known_failure(attempt.run.on_record.asks)
+                attempt.raise_known_failure(attempt.run.on_record)
             if call.options.get("model") is not None or self.deferred_model is not None:
                 await self.load_model(call)
             return await attempt.respond(await attempt.ask())
@@ -410,14 +413,8 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
         if outer is not None and outer.call:
             own, attempt = f"{outer.call}/{own}", outer.attempt
         if parent.flow_run is not None and (run := run_of(parent)) is not None:
-            attempt = max(attempt, run.recorded.used(agent_call_key(run.place(parent), own)).attempt)
+            attempt = max(attempt, run.recorded.used_in_call(run.place(parent), own).attempt)
         return own, attempt
-
-    def asks(self, call: AgentCall) -> Asks:
-        """Return what is declared for a call, and what it is given, as hashes."""
-        if call.asks is not None:
-            return call.asks
-        return Asks(declared=self.declaration.of(call), inputs=inputs_of(self.name, call))
 
     def build_fallbacks(self, accounts: Iterable[Account]) -> None:
         """Build the models that budgets may step down to, so that errors come now and not when needed."""

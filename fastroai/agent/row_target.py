@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from pydantic_core import to_jsonable_python
 
 from fastroai.agent.dispatch import Dispatcher
-from fastroai.agent.other_models.batched import check_batches, current_batching
+from fastroai.agent.other_models.batching import check_batches, current_batching
 from fastroai.agent.quotes.estimate import estimate_call
 from fastroai.calls.call import AgentCall
 from fastroai.contracts.annotations import Annotation

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, runtime_che
 from fastroai.errors import ConfigurationError
 from fastroai.records import Duration
 from fastroai.runtime import Classifier, RetryPolicies
-from fastroai.runtime.facts import Asks
 from fastroai.runtime.labels import NO_LABELS, Labels
 
 if TYPE_CHECKING:
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from fastroai.calls.options import PassedOptions, RequestOptions
     from fastroai.calls.response import ChatResponse
     from fastroai.calls.stream import ChatStream
+    from fastroai.runtime.facts import Asks
     from fastroai.tracing import Tracer
     from fastroai.usage.limits import Limits
 

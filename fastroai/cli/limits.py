@@ -18,7 +18,8 @@ from fastroai.plain_text import plain
 from fastroai.records import dollars
 
 if TYPE_CHECKING:
-    from fastroai.usage.shared.spend_store import SpendAdjustment, SpendStatus, Window
+    from fastroai.usage.shared.spend_amounts import Window
+    from fastroai.usage.shared.spend_store import SpendAdjustment, SpendStatus
 
 AS_IN_CODE = "default"
 """The argument of `spend set` that returns a limit to the amount in code."""

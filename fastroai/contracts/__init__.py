@@ -1,11 +1,18 @@
 """Contracts: types and conditions of a step's inputs and output, checked at the boundary of the step."""
 
-from fastroai.contracts.annotations import adapter_of as adapter_of
-from fastroai.contracts.contract import Check, Contract
-from fastroai.contracts.registry import ContractRegistry
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Check",
-    "Contract",
-    "ContractRegistry",
-]
+from fastroai.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fastroai.contracts.annotations import adapter_of as adapter_of
+    from fastroai.contracts.contract import Check as Check
+    from fastroai.contracts.contract import Contract as Contract
+    from fastroai.contracts.registry import ContractRegistry as ContractRegistry
+
+if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getattr__`
+    __all__, __getattr__, __dir__ = lazy_names(
+        __name__,
+        {".contract": ("Check", "Contract"), ".registry": ("ContractRegistry",)},
+        unlisted={".annotations": ("adapter_of",)},
+    )

@@ -30,7 +30,7 @@ from fastroai.steps import StepContext
 from fastroai.steps.context import scope_of
 from fastroai.steps.durability import tell_not_accepted
 from fastroai.store.record.declarations import digest
-from fastroai.store.record.log import run_of
+from fastroai.store.record.log_of_scope import run_of
 from fastroai.usage import Quote
 
 T = TypeVar("T")

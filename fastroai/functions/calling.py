@@ -29,7 +29,7 @@ from fastroai.functions.kept_calls import (
     outcome_of,
     sums_of,
 )
-from fastroai.human.asking import Halted, is_halt
+from fastroai.human.halting import Halted, is_halt
 from fastroai.records import CallOutcome, Usage
 from fastroai.runtime import NO_RETRIES_USED, RetriesUsed, Scope, current_scope
 from fastroai.runtime.concurrency.isolation import noting_cancellations
@@ -53,7 +53,7 @@ from fastroai.store.reading.as_json import as_json
 from fastroai.store.record.changes import call_changed, keeps_answer
 from fastroai.store.record.declarations import changed_parts
 from fastroai.store.record.exceptions import exception_from_json, exception_to_json, stand_in_for
-from fastroai.store.record.log import log_of, run_of
+from fastroai.store.record.log_of_scope import log_of, run_of
 from fastroai.store.record.payloads import seal, unseal
 from fastroai.store.record.runs import DurableRun
 from fastroai.store.record.values import value_to_json

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final, Generic, Literal, Never, ParamSpec, Typ
 from pydantic import JsonValue
 from typing_extensions import TypeVar, Unpack
 
-from fastroai.agent.other_models.batched import current_batching
+from fastroai.agent.other_models.batching import current_batching
 from fastroai.contracts.annotations import Annotation
 from fastroai.errors import ConfigurationError, ContractViolation
 from fastroai.functions.calling import perform

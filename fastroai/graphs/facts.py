@@ -11,16 +11,8 @@ from pydantic import PlainSerializer, PlainValidator, TypeAdapter
 from typing_extensions import override
 
 from fastroai.data_kinds import Name, Payload, Text
-from fastroai.runtime.facts import (
-    DecidedAfter,
-    FailureFacts,
-    Notes,
-    PlacedFact,
-    PlanFact,
-    Raised,
-    Telling,
-    UnitDecision,
-)
+from fastroai.runtime.fact import FailureFacts, Notes, PlacedFact, PlanFact, Raised, Telling
+from fastroai.runtime.facts import DecidedAfter, UnitDecision
 
 
 class ResolvedEdge(Protocol):

@@ -14,12 +14,7 @@ from fastroai.graphs.machine.replay import replayed
 from fastroai.graphs.machine.writes import writes_of
 from fastroai.graphs.setup import GraphSetup
 from fastroai.records import NotGiven
-from fastroai.runtime.facts import (
-    AnswerGiven,
-    QuestionAsked,
-    RunResumed,
-    RunStatus,
-)
+from fastroai.runtime.facts import AnswerGiven, QuestionAsked, RunResumed, RunStatus
 from fastroai.store.record.memo import Memo
 from fastroai.store.record.payloads import PayloadCodec, seal
 from fastroai.store.record.values import value_to_json

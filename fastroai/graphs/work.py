@@ -24,6 +24,7 @@ from fastroai.runs.running.machine import Changed, Told, Unit, unit_of
 from fastroai.runs.running.units import BegunUnit
 from fastroai.runs.running.work import Kept
 from fastroai.runtime import RetriesUsed, Scope, facts
+from fastroai.runtime.fact import Fact, Part
 from fastroai.steps import BaseStep, ConversationState
 from fastroai.steps.context import RunData
 from fastroai.steps.copies import own_copy
@@ -49,7 +50,7 @@ class GraphWork:
         *,
         data: RunData,
         deps: Any,
-        part: facts.Part,
+        part: Part,
         log: Log,
     ) -> None:
         """Set up the work of a run; all visits share `data`."""
@@ -108,7 +109,7 @@ class GraphWork:
     def _write(self, visit: OpenVisit, key: str, value: object) -> object:
         """Put a value that a node has written on record, and return the copy that is kept."""
         place = f"{visit.started.place}@{visit.step.attempt}"
-        stored: facts.Fact | None = None
+        stored: Fact | None = None
         if self._log.run is not None:
             as_stored = value_to_json(value, None, f"{key!r}, which node {visit.started.step_id!r} wrote,")
             stored = ValueWritten(place=place, key=key, value=seal(as_stored, self._codec), part=self._part)

@@ -15,31 +15,18 @@ from pydantic.errors import PydanticInvalidForJsonSchema
 from fastroai.contracts import adapter_of
 from fastroai.errors import ConfigurationError, QuestionTimedOut, ValueNotStorable
 from fastroai.human.answers import question_ref
+from fastroai.human.halting import Halted
 from fastroai.records import Duration, NotGiven, in_seconds
 from fastroai.runtime import Scope
 from fastroai.runtime.facts import AnswerGiven, QuestionAsked, question_id
 from fastroai.runtime.options import check_seconds
-from fastroai.runtime.retrying.failures import leaves
-from fastroai.store.record.log import Log, log_of
+from fastroai.store.record.log import Log
+from fastroai.store.record.log_of_scope import log_of
 from fastroai.store.record.payloads import unseal
 from fastroai.store.record.runs import DurableRun
 from fastroai.store.record.values import value_from_json, value_to_json
 
 logger = logging.getLogger("fastroai.human")
-
-
-class Halted(BaseException):
-    """Ends a step that waits. As with a cancellation, `except Exception` does not catch the exception."""
-
-    def __init__(self, due_at: float | None = None) -> None:
-        """`due_at` is when it goes on by itself, in seconds since 1970, if nothing on record says so."""
-        super().__init__(due_at)
-        self.due_at = due_at
-
-
-def is_halt(error: BaseException) -> bool:
-    """Return whether an exception ended a step because it waits, perhaps inside of a group of tasks."""
-    return any(isinstance(one, Halted) for one in leaves(error))
 
 
 def kept_log(scope: Scope, what: str) -> tuple[Log, DurableRun]:

@@ -15,14 +15,16 @@ from pydantic import JsonValue
 from typing_extensions import TypeVar, override
 
 from fastroai.errors import ConfigurationError, MessageTimedOut
-from fastroai.human.asking import Halted, check_deadline, json_schema_of, kept_log
+from fastroai.human.asking import check_deadline, json_schema_of, kept_log
+from fastroai.human.halting import Halted
 from fastroai.human.messages import check_name
 from fastroai.records import Duration, NotGiven, in_seconds
 from fastroai.runtime import Scope
 from fastroai.runtime.facts import Wait, WaitEnded, WaitStarted, wait_id
 from fastroai.runtime.options import check_seconds
 from fastroai.store.mailbox import Message
-from fastroai.store.record.log import Log, log_of
+from fastroai.store.record.log import Log
+from fastroai.store.record.log_of_scope import log_of
 from fastroai.store.record.payloads import PayloadCodec, unseal
 from fastroai.store.record.values import value_from_json, value_to_json
 

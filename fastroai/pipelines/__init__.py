@@ -29,17 +29,19 @@ if TYPE_CHECKING:
     from fastroai.runtime.events import RequestWaited as RequestWaited
     from fastroai.runtime.events import SpendRecorded as SpendRecorded
     from fastroai.runtime.events import TextChunk as TextChunk
+    from fastroai.runtime.fact import Begins as Begins
+    from fastroai.runtime.fact import Ends as Ends
+    from fastroai.runtime.fact import Fact as Fact
+    from fastroai.runtime.fact import FailureFacts as FailureFacts
+    from fastroai.runtime.fact import Notes as Notes
+    from fastroai.runtime.fact import RunEvent as RunEvent
+    from fastroai.runtime.fact import RunFact as RunFact
     from fastroai.runtime.facts import AgentCallEnded as AgentCallEnded
     from fastroai.runtime.facts import AnswerGiven as AnswerGiven
     from fastroai.runtime.facts import AnyFact as AnyFact
-    from fastroai.runtime.facts import Begins as Begins
     from fastroai.runtime.facts import CallChanged as CallChanged
     from fastroai.runtime.facts import CallEnded as CallEnded
     from fastroai.runtime.facts import CallLeftOver as CallLeftOver
-    from fastroai.runtime.facts import Ends as Ends
-    from fastroai.runtime.facts import Fact as Fact
-    from fastroai.runtime.facts import FailureFacts as FailureFacts
-    from fastroai.runtime.facts import Notes as Notes
     from fastroai.runtime.facts import OnceDone as OnceDone
     from fastroai.runtime.facts import OnceFailed as OnceFailed
     from fastroai.runtime.facts import OnceStarted as OnceStarted
@@ -50,8 +52,6 @@ if TYPE_CHECKING:
     from fastroai.runtime.facts import RequestEnded as RequestEnded
     from fastroai.runtime.facts import RequestInBatch as RequestInBatch
     from fastroai.runtime.facts import RequestSent as RequestSent
-    from fastroai.runtime.facts import RunEvent as RunEvent
-    from fastroai.runtime.facts import RunFact as RunFact
     from fastroai.runtime.facts import RunFinished as RunFinished
     from fastroai.runtime.facts import RunResumed as RunResumed
     from fastroai.runtime.facts import RunStarted as RunStarted
@@ -103,14 +103,13 @@ if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getatt
                 "SpendRecorded",
                 "TextChunk",
             ),
+            "fastroai.runtime.fact": ("Fact", "FailureFacts", "RunEvent"),
             "fastroai.runtime.facts": (
                 "AgentCallEnded",
                 "AnswerGiven",
                 "CallChanged",
                 "CallEnded",
                 "CallLeftOver",
-                "Fact",
-                "FailureFacts",
                 "OnceDone",
                 "OnceFailed",
                 "OnceStarted",
@@ -120,7 +119,6 @@ if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getatt
                 "RequestEnded",
                 "RequestInBatch",
                 "RequestSent",
-                "RunEvent",
                 "RunFinished",
                 "RunResumed",
                 "RunStarted",
@@ -160,15 +158,8 @@ if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getatt
             "fastroai.runs.progress.showing": ("ShowProgress",),
             "fastroai.runs.running.turns": ("OnBusy",),
             "fastroai.runs.usage": ("StepTiming",),
-            "fastroai.runtime.facts": (
-                "AnyFact",
-                "Begins",
-                "Ends",
-                "Notes",
-                "RunFact",
-                "StepFact",
-                "ReasonCode",
-            ),
+            "fastroai.runtime.fact": ("Begins", "Ends", "Notes", "RunFact"),
+            "fastroai.runtime.facts": ("AnyFact", "StepFact", "ReasonCode"),
             "fastroai.steps": ("ResolvedConfig",),
             "fastroai.store.record.declarations": ("OnChanged",),
         },

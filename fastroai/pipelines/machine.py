@@ -15,6 +15,7 @@ from dataclasses import replace
 from fastroai.pipelines.plan import Plan
 from fastroai.runs.running.machine import Cancel, Decision, Told, why_paused
 from fastroai.runtime import facts
+from fastroai.runtime.fact import NOWHERE, FailureFacts, Part
 
 
 class PipelineMachine:
@@ -26,7 +27,7 @@ class PipelineMachine:
         *,
         exempt: Collection[str] = (),
         max_concurrency: int | None = None,
-        part: facts.Part = facts.NOWHERE,
+        part: Part = NOWHERE,
     ) -> None:
         """`part` is the part of the run to which the facts of this machine belong."""
         self.plan, self.exempt, self.part = plan, exempt, part
@@ -172,7 +173,7 @@ class PipelineMachine:
         code: facts.ReasonCode,
         reason: str,
         step_id: str = "",
-        failure: facts.FailureFacts | None = None,
+        failure: FailureFacts | None = None,
         raised: BaseException | None = None,
     ) -> facts.RunFinished:
         return facts.RunFinished(

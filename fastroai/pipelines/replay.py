@@ -13,6 +13,7 @@ from fastroai.runs.decoding import OnRecord, ValuesOnRecord, output_on_record
 from fastroai.runs.running.machine import Changed
 from fastroai.runs.running.replay import Replay, divergence_of, other_run, replay_log
 from fastroai.runtime import facts
+from fastroai.runtime.fact import Part, PlanFact
 from fastroai.store.reading.trace import Divergence, RunTrace
 from fastroai.store.record.memo import Memo
 from fastroai.store.record.payloads import PayloadCodec
@@ -23,12 +24,12 @@ class PipelineReplay(Replay):
 
     machine: PipelineMachine  # pyright: ignore[reportIncompatibleVariableOverride]
 
-    def __init__(self, setup: PipelineSetup, part: facts.Part) -> None:
+    def __init__(self, setup: PipelineSetup, part: Part) -> None:
         self.finished: dict[str, facts.StepFinished] = {}
         """Facts of the steps that have finished, by step id."""
         super().__init__(setup.machine(part), facts.RunStarted(part=part))
 
-    def _read(self, position: int, entry: facts.PlanFact) -> None:
+    def _read(self, position: int, entry: PlanFact) -> None:
         """See `Replay`. Outputs stay on record, and are decoded when they are read."""
         match entry:
             case facts.StepFinished() | facts.StepFailed() | facts.StepCancelled() | facts.StepHalted():
@@ -68,7 +69,7 @@ class PipelineReplay(Replay):
         return ValuesOnRecord(held)
 
 
-def replayed(setup: PipelineSetup, recorded: Memo, part: facts.Part) -> PipelineReplay:
+def replayed(setup: PipelineSetup, recorded: Memo, part: Part) -> PipelineReplay:
     """Return a pipeline of a run as the log has it."""
     return replay_log(PipelineReplay(setup, part), recorded, part.place)
 

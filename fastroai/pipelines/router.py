@@ -52,7 +52,8 @@ from fastroai.steps.durability import step_place
 from fastroai.steps.estimating import OutputNotKnown, nothing_paid
 from fastroai.steps.once import is_on_record
 from fastroai.store.reading.trace import Divergence, RunTrace
-from fastroai.store.record.log import Log, log_of
+from fastroai.store.record.log import Log
+from fastroai.store.record.log_of_scope import log_of
 from fastroai.store.run_store import RunStore
 from fastroai.store.signals import Signal
 from fastroai.tracing import attributes

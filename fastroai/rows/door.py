@@ -15,9 +15,8 @@ from fastroai.runtime.events import OnEvent, listener_of
 from fastroai.runtime.labels import labels_of
 from fastroai.runtime.options import check_count
 from fastroai.store.record.declarations import OnChanged
-from fastroai.store.run_store import RunStoreLike
 from fastroai.tracing import Tracer
-from fastroai.usage import BudgetLike, Quote
+from fastroai.usage import BudgetLike
 from fastroai.usage.limits import limits_of
 
 if TYPE_CHECKING:  # agents, pipelines and graphs have this method; few programs call it and load the others
@@ -30,6 +29,8 @@ if TYPE_CHECKING:  # agents, pipelines and graphs have this method; few programs
     from fastroai.rows.target import RowTarget
     from fastroai.runs.progress.progress import OnProgress
     from fastroai.runs.progress.showing import ShowProgress
+    from fastroai.store.run_store import RunStoreLike
+    from fastroai.usage import Quote
 
 OutputT = TypeVar("OutputT", covariant=True, default=Any)
 

@@ -15,7 +15,8 @@ from fastroai.rows.options import RowOptions, options_on_record
 from fastroai.rows.record import LinesInStore, RowMemo, RowsOnRecord, facts_of
 from fastroai.rows.target import RowTarget
 from fastroai.runs.openings import AlsoOnRecord, Opening, RunKeeper
-from fastroai.runtime.facts import Fact, RunStarted
+from fastroai.runtime.fact import Fact
+from fastroai.runtime.facts import RunStarted
 from fastroai.runtime.labels import Labels
 from fastroai.steps import PipelineConfig
 from fastroai.store.paging import read_page

@@ -15,15 +15,8 @@ from typing import Literal, NamedTuple, TypeAlias, assert_never
 from pydantic import JsonValue
 
 from fastroai.rows.facts import Resumption, RowEnded, WhyGivenBack
-from fastroai.runtime.facts import (
-    FailureFacts,
-    PauseRequested,
-    RunFinished,
-    RunResumed,
-    RunStarted,
-    StopRequested,
-    Wait,
-)
+from fastroai.runtime.fact import FailureFacts
+from fastroai.runtime.facts import PauseRequested, RunFinished, RunResumed, RunStarted, StopRequested, Wait
 from fastroai.store.record.declarations import OnChanged, changed_parts
 
 OnRowError: TypeAlias = Literal["record", "stop"]

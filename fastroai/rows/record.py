@@ -12,10 +12,9 @@ from fastroai.rows.facts import RowEnded, RowStarted
 from fastroai.rows.machine import RowMachine, number_of_key
 from fastroai.runtime import Charge
 from fastroai.runtime.budgets.in_flight import AgentCharges
+from fastroai.runtime.fact import Fact, Key
 from fastroai.runtime.facts import (
     AnswerGiven,
-    Fact,
-    Key,
     QuestionAsked,
     RequestEnded,
     RequestInBatch,

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from fastroai.errors import ConfigurationError, RunExists, RunNotFound
-from fastroai.human.asking import Halted
+from fastroai.human.halting import Halted
 from fastroai.rows.errors import RowFailed
 from fastroai.rows.facts import RowEnded
 from fastroai.rows.files import RowFile
@@ -32,7 +32,7 @@ from fastroai.runtime.facts import RunFinished
 from fastroai.steps import PipelineConfig
 from fastroai.steps.hooks import RunHooks
 from fastroai.store.record.headers import check_run_id
-from fastroai.store.record.log import run_of
+from fastroai.store.record.log_of_scope import run_of
 from fastroai.store.run_store import RunStoreLike
 from fastroai.usage import Quote
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 import anyio
 
 from fastroai.errors import BudgetExceeded, FastroAIError, RunNotFound, RunStoreUnavailable, RunTakenOver
-from fastroai.human.asking import Halted, is_halt
+from fastroai.human.halting import Halted, is_halt
 from fastroai.records import Usage
 from fastroai.rows.facts import RowEnded, RowGivenBack, RowStarted
 from fastroai.rows.machine import (
@@ -44,7 +44,8 @@ from fastroai.runtime import Retry, Scope
 from fastroai.runtime.concurrency.isolation import in_context
 from fastroai.runtime.concurrency.tasks import end_tasks, to_its_end
 from fastroai.runtime.concurrency.wakeup import running_loop
-from fastroai.runtime.facts import FailureFacts, PauseRequested, RunFinished, StopRequested, Wait
+from fastroai.runtime.fact import FailureFacts
+from fastroai.runtime.facts import PauseRequested, RunFinished, StopRequested, Wait
 from fastroai.runtime.labels import current_row
 from fastroai.runtime.retrying.failures import leaves
 from fastroai.runtime.scope import ScopeKind

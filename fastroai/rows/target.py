@@ -7,17 +7,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from pydantic import JsonValue
 from typing_extensions import TypeVar
 
-from fastroai.contracts.annotations import Annotation
 from fastroai.errors import ConfigurationError
-from fastroai.steps import PipelineConfig
-from fastroai.store.run_store import RunStore
-from fastroai.usage import Quote
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # every agent has this module, and few programs call `map`
+    from pydantic import JsonValue
     from pydantic_ai.capabilities import BatchModelRequests
+
+    from fastroai.contracts.annotations import Annotation
+    from fastroai.steps import PipelineConfig
+    from fastroai.store.run_store import RunStore
+    from fastroai.usage import Quote
 
 DEFAULT_CONCURRENCY: Final = 16
 """Rows that are asked at once, unless the caller says how many."""

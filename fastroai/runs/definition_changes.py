@@ -12,13 +12,8 @@ from typing import Any, Final, TypeAlias
 from pydantic import JsonValue
 
 from fastroai.places import attempt_around, split_attempt, step_name
-from fastroai.runtime.facts import (
-    DecidedAfter,
-    Fact,
-    StepFailed,
-    StepFinished,
-    StepStarted,
-)
+from fastroai.runtime.fact import Fact
+from fastroai.runtime.facts import DecidedAfter, StepFailed, StepFinished, StepStarted
 
 _POLICIES: Final = ("entry", "on_branch_failure", "on_conflict", "reducers", "conversation")
 _COMPARED: Final = frozenset(

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from fastroai.contracts.accepted import Accepted
 from fastroai.errors import BudgetExceeded, ConfigurationError, ContractViolation, StepExecutionError
-from fastroai.human.asking import Halted
+from fastroai.human.halting import Halted
 from fastroai.human.sinks import tell_people
 from fastroai.records import RunKind, first_given, in_seconds
 from fastroai.runs.around import EndOnRecord, entered, failure_of_run, how_it_ended
@@ -25,12 +25,14 @@ from fastroai.runs.request import RunRequest
 from fastroai.runs.running.performer import Performer
 from fastroai.runtime import Scope, current_scope
 from fastroai.runtime.events import both
-from fastroai.runtime.facts import Part, PauseRequested, RunFinished, RunStarted, StopRequested
+from fastroai.runtime.fact import Part
+from fastroai.runtime.facts import PauseRequested, RunFinished, RunStarted, StopRequested
 from fastroai.runtime.retrying.failures import leaves
 from fastroai.steps import PipelineConfig
 from fastroai.steps.durability import restore_spending
 from fastroai.steps.hooks import RunHooks
-from fastroai.store.record.log import Log, log_of
+from fastroai.store.record.log import Log
+from fastroai.store.record.log_of_scope import log_of
 from fastroai.store.record.runs import DurableRun
 from fastroai.store.signals import Signal, heeding_signals
 from fastroai.tracing import NoOpTracer, SimpleTracer

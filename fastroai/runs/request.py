@@ -22,7 +22,7 @@ from fastroai.runtime.events import (
 from fastroai.runtime.labels import NO_LABELS, Labels
 from fastroai.store.record.declarations import OnChanged, check_on_changed
 from fastroai.store.record.headers import check_run_id
-from fastroai.store.record.log import run_of
+from fastroai.store.record.log_of_scope import run_of
 from fastroai.store.run_store import RunStore, RunStoreLike
 from fastroai.tracing import Tracer
 from fastroai.usage.limits import Limits

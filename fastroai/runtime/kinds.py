@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Final
 
-from fastroai.runtime.facts import Fact, declared_facts
+import fastroai.runtime.facts  # noqa: F401 - most kinds are declared there
+from fastroai.runtime.fact import Fact, declared_facts
 
 DECLARED_IN: Final[Mapping[str, tuple[str, ...]]] = {
     "fastroai.runtime.events": ("budget_refused", "budget_waiting", "request_waited"),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from fastroai.runtime.concurrency.process import THIS_PROCESS
 from fastroai.runtime.concurrency.wakeup import running_loop
 from fastroai.runtime.events import Listener
-from fastroai.runtime.facts import RunEvent
+from fastroai.runtime.fact import RunEvent
 
 if TYPE_CHECKING:
     from fastroai.usage.shared.spend_store import SpendAccount, SpendStore

@@ -58,7 +58,8 @@ from fastroai.steps.retrying import retry_calls
 from fastroai.steps.shared import Shared, StepLogger
 from fastroai.steps.usage import StepUsage
 from fastroai.steps.visits import NodeFailure, NodeVisit, Talk
-from fastroai.store.record.log import Log, log_of, run_of
+from fastroai.store.record.log import Log
+from fastroai.store.record.log_of_scope import log_of, run_of
 from fastroai.tracing import NoOpTracer, Tracer
 from fastroai.usage.money import Amount
 

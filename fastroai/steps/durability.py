@@ -20,17 +20,14 @@ from fastroai.runtime import (
     Retry,
     Scope,
 )
-from fastroai.runtime.facts import (
-    FailureFacts,
-    SpendingRecorded,
-    StepFinished,
-    StepRetried,
-)
+from fastroai.runtime.fact import FailureFacts
+from fastroai.runtime.facts import SpendingRecorded, StepFinished, StepRetried
 from fastroai.runtime.retrying.failures import noted_class
 from fastroai.runtime.retrying.retry_rules import classify_in
 from fastroai.runtime.scope import RUNS, ToolCalls, current_scope, current_tool_calls
 from fastroai.steps.conversation import ConversationState, state_in
-from fastroai.store.record.log import Log, log_of, run_of
+from fastroai.store.record.log import Log
+from fastroai.store.record.log_of_scope import log_of, run_of
 from fastroai.store.record.memo import Memo
 from fastroai.store.record.payloads import PayloadCodec, is_sealed, unseal
 from fastroai.store.record.requests_on_record import agent_call_key
@@ -96,7 +93,7 @@ def calls_used(scope: Scope, call: AgentCall) -> RetriesUsed:
     durable = run_of(scope)
     if durable is None or call.call is None:
         return NO_RETRIES_USED
-    return durable.recorded.used(agent_call_key(durable.place(scope), call.call))
+    return durable.recorded.used_in_call(durable.place(scope), call.call)
 
 
 async def tell_not_accepted(scope: Scope, call: str, error: Exception) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextvars import copy_context
 from typing import Any, TypeVar
 
-from fastroai.human.asking import is_halt
+from fastroai.human.halting import is_halt
 from fastroai.runtime.concurrency.isolation import in_context
 
 ItemT = TypeVar("ItemT")

@@ -20,16 +20,12 @@ from fastroai.errors import ConfigurationError, OnceInterrupted, RunCorrupt
 from fastroai.forks import in_forked_process
 from fastroai.places import quoted
 from fastroai.runtime.concurrency.threads import depth, work_for
-from fastroai.runtime.facts import (
-    Begins,
-    Ends,
-    OnceDone,
-    OnceFailed,
-    OnceStarted,
-)
+from fastroai.runtime.fact import Begins, Ends
+from fastroai.runtime.facts import OnceDone, OnceFailed, OnceStarted
 from fastroai.runtime.scope import Scope, current_tool_calls
 from fastroai.store.record.effect import effect
-from fastroai.store.record.log import Log, run_of
+from fastroai.store.record.log import Log
+from fastroai.store.record.log_of_scope import run_of
 from fastroai.store.record.payloads import unseal
 from fastroai.store.record.values import value_from_json
 

@@ -17,7 +17,6 @@ from typing import Final, Literal, Self
 from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.records import RequestRecord, Tokens, dollars
 from fastroai.runtime import Reservation, Scope, admit, current_scope, run_blocking
-from fastroai.runtime.budgets.reservation import reservations_around
 from fastroai.runtime.budgets.terms import RequestTerms
 from fastroai.runtime.concurrency.wakeup import running_loop
 from fastroai.steps.durability import SpendingOnRecord
@@ -243,11 +242,6 @@ class Spend:
     def __repr__(self) -> str:
         bound = "an unknown amount" if self.bound_usd is None else dollars(self.bound_usd)
         return f"<Spend of up to {bound} on {self._terms.model!r}>"
-
-
-def is_inside_spend() -> bool:
-    """Return whether money is set aside in this run for what the running code buys."""
-    return any(isinstance(each.terms, SpendTerms) for each in reservations_around())
 
 
 def spend(

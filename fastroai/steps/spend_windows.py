@@ -17,7 +17,8 @@ from fastroai.runtime.budgets.stops import refused
 from fastroai.runtime.facts import WaitEnded
 from fastroai.runtime.scope import RUNS
 from fastroai.steps.durability import step_place
-from fastroai.store.record.log import Log, log_of
+from fastroai.store.record.log import Log
+from fastroai.store.record.log_of_scope import log_of
 from fastroai.usage.money import format_cost
 
 _SAME_CLOCK: Final = 60.0

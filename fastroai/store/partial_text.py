@@ -13,7 +13,8 @@ from pydantic_core import to_json
 
 from fastroai.errors import RevisionConflict, RunNotFound, StoreUnavailable
 from fastroai.runtime.events import TextChunk
-from fastroai.runtime.facts import RunEvent, RunFinished, RunResumed, StepEnds, StepRetried, StepStarted
+from fastroai.runtime.fact import RunEvent
+from fastroai.runtime.facts import RunFinished, RunResumed, StepEnds, StepRetried, StepStarted
 from fastroai.store.record.headers import read_header, text_key
 from fastroai.store.record.payloads import PayloadCodec, seal_name, unseal_name
 from fastroai.store.run_store import RunStore

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from fastroai.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from fastroai.usage.bounding.bounds import base_url_of as base_url_of
+    from fastroai.usage.bounding.bounds import AskedRequest as AskedRequest
     from fastroai.usage.bounding.bounds import prepare_bound as prepare_bound
     from fastroai.usage.bounding.bounds import request_bound as request_bound
+    from fastroai.usage.bounding.input_parts import InputPart as InputPart
     from fastroai.usage.bounding.request_bounds import RequestBound as RequestBound
     from fastroai.usage.budget import Admission as Admission
     from fastroai.usage.budget import Budget as Budget
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from fastroai.usage.money import microcents_to_dollars as microcents_to_dollars
     from fastroai.usage.near_misses import NearMissWarning as NearMissWarning
     from fastroai.usage.prices.endpoints import Endpoint as Endpoint
+    from fastroai.usage.prices.hosts import base_url_of as base_url_of
     from fastroai.usage.prices.model_pricing import PriceTier as PriceTier
     from fastroai.usage.prices.model_pricing import PricingOverride as PricingOverride
     from fastroai.usage.prices.pricing import CostCalculator as CostCalculator
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from fastroai.usage.quote import Quote as Quote
     from fastroai.usage.reports.report import UsageReport as UsageReport
     from fastroai.usage.reports.report_rows import UsageRow as UsageRow
+    from fastroai.usage.shared.spend_amounts import Window as Window
     from fastroai.usage.shared.spend_book import SpendBook as SpendBook
     from fastroai.usage.shared.spend_limit import OnLimit as OnLimit
     from fastroai.usage.shared.spend_limit import SpendLimit as SpendLimit
@@ -47,7 +50,6 @@ if TYPE_CHECKING:
     from fastroai.usage.shared.spend_store import SpendStatus as SpendStatus
     from fastroai.usage.shared.spend_store import SpendStore as SpendStore
     from fastroai.usage.shared.spend_store import SpendVerdict as SpendVerdict
-    from fastroai.usage.shared.spend_store import Window as Window
 
 if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getattr__`
     __all__, __getattr__, __dir__ = lazy_names(
@@ -78,13 +80,16 @@ if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getatt
             ".prices.updates": ("refresh_prices", "refresh_prices_async", "update_prices_in_background"),
         },
         unlisted={
-            ".bounding.bounds": ("base_url_of",),
+            ".bounding.bounds": ("AskedRequest",),
+            ".bounding.input_parts": ("InputPart",),
+            ".prices.hosts": ("base_url_of",),
             ".budget": ("Admission", "OnUncertain"),
             ".limits": ("BudgetLike",),
             ".prices.model_pricing": ("PriceTier",),
             ".prices.references": ("ModelReference", "model_reference"),
             ".prices.request_cost": ("RequestCost",),
             ".shared.spend_limit": ("OnLimit",),
-            ".shared.spend_store": ("SpendAdjustment", "SpendPage", "Window"),
+            ".shared.spend_store": ("SpendAdjustment", "SpendPage"),
+            ".shared.spend_amounts": ("Window",),
         },
     )

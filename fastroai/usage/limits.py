@@ -8,13 +8,15 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
 from itertools import chain
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from fastroai.errors import ConfigurationError
 from fastroai.usage.budget import Budget
 from fastroai.usage.shared.spend_amounts import TOO_MUCH_USD
 from fastroai.usage.shared.spend_limit import SpendLimit
-from fastroai.usage.shared.spend_store import SpendAccount, SpendStore
+
+if TYPE_CHECKING:
+    from fastroai.usage.shared.spend_store import SpendAccount, SpendStore
 
 _MOST_USD: Final = TOO_MUCH_USD - 1
 

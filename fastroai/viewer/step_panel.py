@@ -13,6 +13,7 @@ from pydantic import JsonValue
 from fastroai.errors import ConfigurationError
 from fastroai.places import attempt_around, split_attempt, without_attempts, without_visit
 from fastroai.runtime import facts
+from fastroai.runtime.fact import Fact, FailureFacts
 from fastroai.store.reading.timeline_rows import TimelineRow
 from fastroai.store.reading.timeline_scale import worked
 from fastroai.store.record.attempts import StepAttempt
@@ -141,7 +142,7 @@ class StepPanel:
                 yield Asked(one, answers.get(one.id))
 
     @property
-    def failures(self) -> Iterator[tuple[int, facts.FailureFacts]]:
+    def failures(self) -> Iterator[tuple[int, FailureFacts]]:
         """The failures of its attempts, with their numbers."""
         for number, attempt in enumerate(self.attempts, self.attempts_before + 1):
             if attempt.failure is not None:
@@ -236,7 +237,7 @@ class StepPanel:
         return self.row.kind == "step" and attempt_around(self.row.place) is None
 
 
-def _anew(entry: facts.Fact) -> Iterator[str]:
+def _anew(entry: Fact) -> Iterator[str]:
     """Yield what became of an answer on record, if the fact is about that."""
     match entry:
         case facts.CallChanged(answer="kept"):

@@ -19,7 +19,8 @@ from fastroai.runs.quoting import Reserve
 from fastroai.runs.signatures import DepsFor, OnError
 from fastroai.runs.taking_up.serving import Service
 from fastroai.runtime.events import OnEvent, listener_of
-from fastroai.runtime.facts import RunEvent, RunResumed, RunStarted
+from fastroai.runtime.fact import RunEvent
+from fastroai.runtime.facts import RunResumed, RunStarted
 from fastroai.runtime.options import check_count, check_seconds
 from fastroai.store import RunHistory, RunSummary
 from fastroai.store.backends.adapter import adapt_run_store

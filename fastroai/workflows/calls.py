@@ -11,6 +11,7 @@ from pydantic import JsonValue
 from fastroai.records import RequestRecord, Usage
 from fastroai.runs.running.machine import Unit
 from fastroai.runtime import facts
+from fastroai.runtime.fact import FailureFacts
 from fastroai.usage import Budget
 from fastroai.workflows.checks import CheckFailure
 from fastroai.workflows.machine.state import FlowState, Record, StepState
@@ -243,5 +244,5 @@ def _over(budget: Budget, spent: Usage, seconds: float, what: str) -> str | None
     return None
 
 
-def _failure(error_type: str, message: str) -> facts.FailureFacts:
-    return facts.FailureFacts(error_type=error_type, message=message, failure_class="terminal")
+def _failure(error_type: str, message: str) -> FailureFacts:
+    return FailureFacts(error_type=error_type, message=message, failure_class="terminal")

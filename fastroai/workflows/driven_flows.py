@@ -19,7 +19,7 @@ from fastroai.errors import (
 )
 from fastroai.records import RequestRecord, Tokens
 from fastroai.runs.openings import RunKeeper
-from fastroai.runtime import facts
+from fastroai.runtime.fact import Part
 from fastroai.runtime.facts import RunStarted
 from fastroai.runtime.labels import labels_of
 from fastroai.store.backends.adapter import adapt_run_store
@@ -198,7 +198,7 @@ class WorkflowRuns:
             raise refuse("invalid_input", "; ".join(problems), None, *plan.entry.flow.input)
         name = plan.entry.flow.name
         opened = RunStarted(
-            part=facts.Part(run_id, name, (name,)),
+            part=Part(run_id, name, (name,)),
             definition=define(plan, width=1),
             inputs=self._keeper.stored(with_defaults(plan.entry.flow, inputs)),
             timestamp=self._clock(),

@@ -8,17 +8,8 @@ from typing import Any, ClassVar
 from typing_extensions import override
 
 from fastroai.data_kinds import Name, Payload, Text
-from fastroai.runtime.facts import (
-    Begins,
-    Ends,
-    Notes,
-    Outcome,
-    PlanFact,
-    RunFact,
-    StepEnds,
-    StepFact,
-    Telling,
-)
+from fastroai.runtime.fact import Begins, Ends, Notes, Outcome, PlanFact, RunFact, Telling
+from fastroai.runtime.facts import StepEnds, StepFact
 
 
 @dataclass(slots=True)

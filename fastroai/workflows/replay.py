@@ -17,6 +17,7 @@ from fastroai.records import Usage
 from fastroai.runs.running.machine import Changed, Unit, unit_of
 from fastroai.runs.running.replay import Replay, divergence_of, other_run
 from fastroai.runtime import facts
+from fastroai.runtime.fact import Part, PlanFact
 from fastroai.steps.durability import stored_value
 from fastroai.store.reading.trace import Divergence, RunTrace
 from fastroai.store.record.memo import Memo
@@ -66,7 +67,7 @@ class WorkflowReplay(Replay):
         self,
         plan: WorkflowPlan,
         inputs: Mapping[str, JsonValue],
-        part: facts.Part,
+        part: Part,
         *,
         codec: PayloadCodec | None = None,
         width: int | None = None,
@@ -87,7 +88,7 @@ class WorkflowReplay(Replay):
             facts.RunStarted(inputs=inputs, part=part),
         )
 
-    def _read(self, position: int, entry: facts.PlanFact) -> None:
+    def _read(self, position: int, entry: PlanFact) -> None:
         match entry:
             case facts.StepStarted():
                 self._begin(entry)

@@ -19,15 +19,8 @@ from fastroai.errors import RevisionConflict, RunConflict
 from fastroai.runs.openings import RunKeeper
 from fastroai.runs.running.replay import replay_log
 from fastroai.runtime import classify
-from fastroai.runtime.facts import (
-    AnswerGiven,
-    Fact,
-    PlanFact,
-    QuestionAsked,
-    RunFinished,
-    RunResumed,
-    RunStarted,
-)
+from fastroai.runtime.fact import Fact, PlanFact
+from fastroai.runtime.facts import AnswerGiven, QuestionAsked, RunFinished, RunResumed, RunStarted
 from fastroai.runtime.labels import Labels
 from fastroai.steps.durability import failure_facts
 from fastroai.store.reading.run_quality import QualityOnRecord

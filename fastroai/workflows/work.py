@@ -16,6 +16,7 @@ from fastroai.runs.running.units import BegunUnit, BegunUnits
 from fastroai.runs.running.work import Kept
 from fastroai.runtime import RetriesUsed, Scope, facts
 from fastroai.runtime.budgets.budget_scopes import budget_scope
+from fastroai.runtime.fact import Fact
 from fastroai.runtime.retrying.failures import leaves
 from fastroai.steps import BaseStep, ResolvedConfig, StepContext
 from fastroai.steps.context import RunData, StepData, in_thread, scope_of
@@ -23,7 +24,8 @@ from fastroai.steps.copies import Copies
 from fastroai.steps.durability import step_place
 from fastroai.steps.execution import run_step
 from fastroai.steps.outputs import Outputs
-from fastroai.store.record.log import Log, run_of
+from fastroai.store.record.log import Log
+from fastroai.store.record.log_of_scope import run_of
 from fastroai.store.record.unsealing import seal_payloads
 from fastroai.usage import Budget
 from fastroai.usage.limits import limits_of
@@ -58,7 +60,7 @@ class WorkflowSetup:
     max_concurrency: int | None
 
 
-Tell: TypeAlias = Callable[[Told, facts.Fact | None], None]
+Tell: TypeAlias = Callable[[Told, Fact | None], None]
 """Tells the machine a fact, and puts it on record: in the second form, if a store has another one."""
 
 

@@ -32,7 +32,7 @@ from fastroai import (
 from fastroai.agent import AskPeople
 from fastroai.runtime import RetryPolicy
 from fastroai.steps.context import scope_of
-from fastroai.store.record.log import run_of
+from fastroai.store.record.log_of_scope import run_of
 from fastroai.testing import Fault, Reply, ToolCall
 from fastroai.testing.requests import ServedRequest
 

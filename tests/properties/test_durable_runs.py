@@ -28,9 +28,7 @@ from support.virtual_time import VirtualTimeLoop
 
 from fastroai.errors import FastroAIError, RunNotFound
 from fastroai.pipelines import Pipeline, PipelineConfig, PipelineResult, StepConfig, StepContext, step
-from fastroai.runtime.facts import (
-    StepFinished,
-)
+from fastroai.runtime.facts import StepFinished
 from fastroai.store.record.entries import (
     entry_in_store,
     entry_to_store,

@@ -17,7 +17,7 @@ from fastroai.errors import ScopeClosedError
 from fastroai.functions.errors import ParallelFailed
 from fastroai.functions.several.outcomes import Failure, Success
 from fastroai.functions.several.side_by_side import parallel, race
-from fastroai.human.asking import Halted
+from fastroai.human.halting import Halted
 
 common = settings(deadline=None)
 

@@ -26,7 +26,8 @@ from support.stored_runs import entries_of
 from fastroai.errors import RunExists, RunInProgress, RunNotFound, RunTakenOver
 from fastroai.records import Usage
 from fastroai.runtime import owner
-from fastroai.runtime.facts import Part, RunFinished, RunResumed, RunStarted, StepStarted
+from fastroai.runtime.fact import Part
+from fastroai.runtime.facts import RunFinished, RunResumed, RunStarted, StepStarted
 from fastroai.store import MemoryRunStore, RunHistory
 from fastroai.store.lease import LeaseTerms
 from fastroai.store.record.headers import read_header, read_log

@@ -17,12 +17,11 @@ from fastroai.errors import StepExecutionError
 from fastroai.pipelines import Pipeline, PipelineConfig, StepConfig, StepContext, step
 from fastroai.records import RequestRecord, Tokens, exact_sum
 from fastroai.runtime import RetriesUsed
+from fastroai.runtime.fact import FailureFacts, Part
 from fastroai.runtime.facts import (
     AnyFact,
-    FailureFacts,
     OnceDone,
     OnceStarted,
-    Part,
     ReplayDiverged,
     RequestEnded,
     RequestPlace,

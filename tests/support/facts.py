@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Literal
 
 from fastroai.runs.running.machine import Cancel, Decision
+from fastroai.runtime.fact import FailureFacts
 from fastroai.runtime.facts import (
-    FailureFacts,
     RunFinished,
     StepCancelled,
     StepFailed,

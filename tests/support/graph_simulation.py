@@ -21,10 +21,8 @@ from fastroai.graphs.machine.sends import Send
 from fastroai.graphs.shape.edge import Edge
 from fastroai.graphs.shape.plan import GraphPlan
 from fastroai.runs.running.machine import Cancel, Decision, Told, Unit, unit_of
+from fastroai.runtime.fact import NOWHERE, FailureFacts, Part
 from fastroai.runtime.facts import (
-    NOWHERE,
-    FailureFacts,
-    Part,
     RunFinished,
     RunStarted,
     StepCancelled,

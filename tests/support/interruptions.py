@@ -14,12 +14,7 @@ import pytest
 from fastroai import ChatResponse, Pipeline, PipelineResult, step
 from fastroai.errors import RunStoreUnavailable
 from fastroai.records import RequestRecord, Usage
-from fastroai.runtime.facts import (
-    AnyFact,
-    ReplayDiverged,
-    RequestEnded,
-    RequestSent,
-)
+from fastroai.runtime.facts import AnyFact, ReplayDiverged, RequestEnded, RequestSent
 from fastroai.store import MemoryRunStore, StoredKey, StoredValues
 from fastroai.store.record.entries import (
     entry_in_store,

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from fastroai.expressions import Expression
 from fastroai.runs.running.machine import Cancel, Decision, Told, Unit
 from fastroai.runtime import facts
+from fastroai.runtime.fact import FailureFacts
 from fastroai.workflows.facts import CheckpointSet
 from fastroai.workflows.machine.machine import WorkflowMachine
 from fastroai.workflows.plan import WorkflowPlan, plan_of
@@ -192,9 +193,7 @@ class Drive:
             self.running.pop(unit)
             output = {"n": visit, "given": self.machine.inputs(step_id)}
             if fate == "bad":
-                failure = facts.FailureFacts(
-                    error_type="EnsureFailed", message="bad", failure_class="terminal"
-                )
+                failure = FailureFacts(error_type="EnsureFailed", message="bad", failure_class="terminal")
                 self.tell(facts.StepFailed(step_id, failure, visit=visit, violations=("bad",), output=output))
             else:
                 self.tell(facts.StepFinished(step_id, output, visit=visit))

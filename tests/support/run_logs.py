@@ -13,12 +13,10 @@ from pydantic import JsonValue
 from fastroai.places import step_name
 from fastroai.records import RequestRecord, Tokens
 from fastroai.runtime import RetriesUsed
+from fastroai.runtime.fact import NOWHERE, FailureFacts, Part
 from fastroai.runtime.facts import (
-    NOWHERE,
     AnyFact,
-    FailureFacts,
     OnceStarted,
-    Part,
     ReplayDiverged,
     RequestEnded,
     RequestPlace,

@@ -149,9 +149,10 @@ from fastroai import FastroAgent
 from pydantic_ai.models.test import TestModel
 
 asyncio.run(FastroAgent(TestModel()).run("hi"))
-rare = ("drawing", "rows.run", "runs", "pipelines", "steps.context", "agent.quotes.estimate", "agent.step")
-rare += ("store.backends.run_sqlite", "store.reading.trace", "usage.reports.report")
-from fastroai.usage.facts.provider import all_facts
+rare = ("drawing", "runs", "pipelines", "agent.quotes.estimate", "agent.step")
+rare += ("store.record.log", "human.asking", "runtime.facts", "steps", "rows.run", "contracts.contract")
+rare += ("store.backends", "store.reading", "usage.bounding.bounds", "usage.facts.provider", "usage.reports")
+from fastroai.usage.facts.documented import all_facts
 print([name for name in rare if f"fastroai.{name}" in sys.modules], all_facts.cache_info().currsize)
 """
 

@@ -1,43 +1,18 @@
-"""Batches in which the requests of agents go out, and runs that wait for them."""
+"""Runs that wait for the batches in which their requests are."""
 
 from __future__ import annotations
 
-from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Final
 
-from pydantic_ai.capabilities import BatchModelRequests
-from pydantic_ai.models import Model
-from pydantic_ai.models.fallback import FallbackModel
 from typing_extensions import override
 
-from fastroai.errors import ConfigurationError
-from fastroai.human.asking import Halted
+from fastroai.human.halting import Halted
 from fastroai.human.waiting import Awaited, StepWait, end_wait, state_of
 from fastroai.runtime import Scope
 from fastroai.runtime.facts import WaitEnded
 from fastroai.runtime.scope import RUNS
 from fastroai.steps.durability import step_place
-from fastroai.store.record.log import log_of
-
-current_batching: Final[ContextVar[BatchModelRequests | None]] = ContextVar("fastroai_batching", default=None)
-"""The batches in which the requests of agents are sent here, besides those that the agents declare."""
-
-
-def check_batches(model: Model | None, name: str) -> None:
-    """Check that a model, that of the agent or function with this name, has a batch API.
-
-    Raises:
-        ConfigurationError: it has none.
-    """
-    for one in model.models if isinstance(model, FallbackModel) else [model]:
-        if one is None or one.batch_max_requests is None:
-            asked = None if one is None else one.model_id
-            expected = (
-                f"{name!r} to have a model with a batch API, such as those of OpenAI's Responses API, "
-                "Anthropic and Gemini; give it one, or leave batch= out"
-            )
-            raise ConfigurationError("batch", asked, expected)
+from fastroai.store.record.log_of_scope import log_of
 
 
 async def wait_for_batch(scope: Scope, batch: str, delay: float | None) -> None:

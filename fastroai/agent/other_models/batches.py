@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
 from pydantic_ai.messages import ModelResponse
@@ -16,7 +16,6 @@ from pydantic_ai.models import Model
 from pydantic_ai.models.batch import Batch, BatchRequest, BatchResult, EncodedBatchRequest
 
 from fastroai.agent.agent_run import AgentRun
-from fastroai.agent.requests.recorded_requests import KnownResponse, RequestOnRecord
 from fastroai.agent.requests.request_attempt import RequestAttempt
 from fastroai.agent.requests.request_terms import Terms
 from fastroai.errors import ScopeClosedError
@@ -26,6 +25,9 @@ from fastroai.runtime.budgets.admission import readmit
 from fastroai.tracing import attributes
 from fastroai.usage.bounding.request_bounds import RequestBound
 from fastroai.usage.facts.billing import UNBILLED_IN_BATCHES
+
+if TYPE_CHECKING:
+    from fastroai.agent.requests.recorded_requests import KnownResponse, RequestOnRecord
 
 
 @dataclass(frozen=True, kw_only=True)

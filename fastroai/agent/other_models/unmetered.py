@@ -16,7 +16,7 @@ from fastroai.errors import UnmeteredRequestError
 from fastroai.records import RequestRecord
 from fastroai.runtime import Scope, current_scope
 from fastroai.runtime.budgets.ledger import NO_LIMIT
-from fastroai.steps.reserving import is_inside_spend
+from fastroai.runtime.budgets.reservation import is_inside_spend
 from fastroai.usage import CostCalculator
 from fastroai.usage.bounding.surface import sends
 from fastroai.usage.prices.request_cost import RequestCost
@@ -58,8 +58,8 @@ class FollowedMethods:
         """Follow the methods that a class inherits from PydanticAI and that no class with a meter defines."""
         super().__init_subclass__(**kwargs)
         own = {name for kind in cls.__mro__ if issubclass(kind, FollowedMethods) for name in vars(kind)}
-        for name in dir(cls):
-            method = inspect.getattr_static(cls, name)
+        defined = {name: value for kind in reversed(cls.__mro__) for name, value in vars(kind).items()}
+        for name, method in defined.items():
             if name not in own and inspect.isfunction(method) and sends(method, name):
                 setattr(cls, name, _followed_function(name, method))
 

@@ -50,12 +50,11 @@ from fastroai.agent.agent_run import AgentRun, agent_run_of
 from fastroai.agent.config import DEFAULT_REQUEST_RETRIES, REQUEST_RETRY_DELAY
 from fastroai.agent.models import ModelCache, note_loop, providers_of, repeated_by_sdk, retries_of
 from fastroai.agent.other_models import batches
-from fastroai.agent.other_models.batched import current_batching, wait_for_batch
+from fastroai.agent.other_models.batching import current_batching
 from fastroai.agent.other_models.unanswered import Unanswered, continued_job, current_plain_run, works_on
 from fastroai.agent.other_models.unmetered import FollowedMethods, refuse_in_runs, refuse_session
 from fastroai.agent.quotes.learned import PastRequests
 from fastroai.agent.requests.inner_models import InnerModels
-from fastroai.agent.requests.recorded_requests import KnownResponse, RequestOnRecord, execute_tool
 from fastroai.agent.requests.request_attempt import Outgrown, RequestAttempt
 from fastroai.agent.requests.request_terms import BatchTerms, CompactionTerms, Terms, rejects_answer
 from fastroai.agent.requests.run_responses import (
@@ -70,7 +69,7 @@ from fastroai.runtime import NO_RETRIES_USED, Retry, RetryRules, Scope, current_
 from fastroai.runtime.budgets.admission import step_down_if_due
 from fastroai.runtime.concurrency.wakeup import running_loop
 from fastroai.runtime.scope import current_tool_calls
-from fastroai.store.record.log import log_of
+from fastroai.store.record.log_of_scope import log_of
 from fastroai.tracing import Tracer, attributes
 from fastroai.usage import (
     CostCalculator,
@@ -87,6 +86,8 @@ if TYPE_CHECKING:
     from pydantic_ai.models.decision import DecisionModelSettings, DecisionRequest, DecisionResponse
     from pydantic_ai.providers import Provider
     from pydantic_ai.realtime import RealtimeModel
+
+    from fastroai.agent.requests.recorded_requests import KnownResponse, RequestOnRecord
 
 _MOST_KNOWN: Final = 16
 
@@ -402,6 +403,8 @@ class Metered(AbstractCapability[Any]):
             scope.hand_on()
         if scope is None or (log := log_of(scope)) is None:
             return await handler(args)
+        from fastroai.agent.requests.recorded_requests import execute_tool  # late: only runs have a log
+
         made = execute_tool(
             log,
             scope,
@@ -921,6 +924,8 @@ class MeteredModel(FollowedMethods, OwnedModel):
         log = log_of(scope)
         if log is None:
             return None
+        from fastroai.agent.requests.recorded_requests import RequestOnRecord  # late: only runs have a log
+
         run = agent_run_of(scope)
         call = "" if run is None else run.call
         own = self._run(scope)
@@ -1041,6 +1046,10 @@ class BatchedOnRecord(WrapperModel):
         elif isinstance(asked_about, ModelResponse):
             batch = id_in_batch(asked_about)
         if batch and (scope := current_scope()) is not None:
+            from fastroai.agent.other_models.batched import (
+                wait_for_batch,  # late: few requests are in batches
+            )
+
             await wait_for_batch(scope, batch, delay)
         return response
 

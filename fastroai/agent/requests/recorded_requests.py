@@ -31,18 +31,19 @@ from pydantic_ai.messages import (
 from pydantic_ai.tools import ToolDefinition
 from pydantic_core import PydanticSerializationError, to_json
 
+from fastroai.agent.declared import AgentDeclaration, has_history, inputs_of
 from fastroai.agent.requests.fingerprint import fingerprint
 from fastroai.agent.requests.new_messages import NewMessages
 from fastroai.agent.requests.request_terms import Terms
+from fastroai.calls.call import AgentCall
 from fastroai.errors import RunCorrupt, ValueNotStorable
 from fastroai.records import RequestRecord
 from fastroai.runtime import FailureClass, RetriesUsed, Scope, classify
+from fastroai.runtime.fact import Begins, Ends
 from fastroai.runtime.facts import (
     AgentCallEnded,
     Asked,
     Asks,
-    Begins,
-    Ends,
     ReplayDiverged,
     RequestEnded,
     RequestInBatch,
@@ -58,7 +59,8 @@ from fastroai.store.record.changes import call_changed, keeps_answer
 from fastroai.store.record.declarations import digest
 from fastroai.store.record.effect import effect
 from fastroai.store.record.exceptions import exception_from_json, exception_to_json, stand_in_for
-from fastroai.store.record.log import Log, log_of, run_of
+from fastroai.store.record.log import Log
+from fastroai.store.record.log_of_scope import run_of
 from fastroai.store.record.payloads import seal, unseal
 from fastroai.store.record.requests_on_record import ChargeOnRecord, KnownCall, agent_call_key
 from fastroai.store.record.runs import DurableRun
@@ -92,6 +94,12 @@ class CallOnRecord:
     """The call on record whose responses are given, in order."""
     _is_compared: bool = False
     _is_on_record: bool = False
+
+    @classmethod
+    def of(cls, agent_name: str, declaration: AgentDeclaration, call: AgentCall) -> CallOnRecord:
+        """Return what a call of the agent with this name and declaration asks for."""
+        asks = call.asks or Asks(declared=declaration.of(call), inputs=inputs_of(agent_name, call))
+        return cls(asks, has_history(call))
 
     def take(self, run: DurableRun, scope: Scope, request: RequestPlace) -> list[ChargeOnRecord]:
         """Return what is on record for a request, as `Memo.take_requests` does.
@@ -134,6 +142,60 @@ class CallOnRecord:
         """Return what the call asks for, to be put on record with the first request that is sent."""
         is_first, self._is_on_record = not self._is_on_record, True
         return self.asks if is_first else None
+
+    def count(self, scope: Scope, call: str, attempt: int) -> None:
+        """Count the start of the call. One that is on record counts already in the steps around it."""
+        run, tools, counted = run_of(scope), current_tool_calls.get().names, None
+        if run is not None:
+            counted = run.recorded.requests.take_agent_call(run.place(scope), call, attempt, tools)
+        if counted is None:
+            scope.count_agent_call()
+        else:
+            counted.add(scope.spending.charges)
+            scope.recount((), (counted,))
+
+    def note_end(self, scope: Scope, call: str, attempt: int) -> None:
+        """Put on record that the call has ended with an answer that calls tools. Any other says so itself."""
+        run = run_of(scope)
+        if run is None or current_tool_calls.get().names:
+            return
+        ended = AgentCallEnded(place=run.place(scope), call=call, attempt=attempt)
+        if not _is_on_record(run, ended):
+            run.journal.note(ended)
+
+    async def put_failure_on_record(self, scope: Scope, call: str, attempt: int, error: Exception) -> None:
+        """Put on record that this attempt has failed, before its caller sees that."""
+        run = run_of(scope)
+        if run is None or current_tool_calls.get().names:
+            return
+        failure = failure_facts(error, noted_class(error) or classify(error))
+        ended = AgentCallEnded(place=run.place(scope), call=call, attempt=attempt, failure=failure)
+        if not _is_on_record(run, ended):
+            ended.exception = seal(exception_to_json(error), run.codec)
+            await run.journal.commit(ended)
+
+    def known_failure(self, scope: Scope, call: str, attempt: int) -> Exception | None:
+        """Return the exception of this attempt that its caller has handled before.
+
+        What the attempt has spent is counted in the scope. `None` if the call is made.
+        """
+        run = run_of(scope)
+        if run is None or current_tool_calls.get().names:
+            return None
+        place = run.place(scope)
+        ended = run.recorded.requests.failed_call(place, call, attempt, self.asks)
+        if ended is None or ended.failure is None:
+            return None
+        known = exception_from_json(ended.failure, unseal(ended.exception, run.codec))
+        error = known or stand_in_for(ended.failure)
+        if error is not None:
+            scope.recount(run.recorded.requests.take_charges_of(agent_call_key(place, call), attempt))
+        return error
+
+
+def _is_on_record(run: DurableRun, ended: AgentCallEnded) -> bool:
+    known = run.recorded.last(ended.about, AgentCallEnded)
+    return known is not None and known.attempt == ended.attempt
 
 
 @dataclass(slots=True)
@@ -346,65 +408,6 @@ def _message(run: DurableRun, stored: JsonValue, what: str) -> ModelMessage:
     except ValidationError as error:
         raise RunCorrupt(run.run_id, 0, f"{what}: {error}") from error
     return message
-
-
-def count_agent_call(scope: Scope, call: str, attempt: int) -> None:
-    """Count the start of an agent run. A run that is on record counts already in the steps around it."""
-    run, tools = run_of(scope), current_tool_calls.get().names
-    counted = (
-        None if run is None else run.recorded.requests.take_agent_call(run.place(scope), call, attempt, tools)
-    )
-    if counted is None:
-        scope.count_agent_call()
-    else:
-        counted.add(scope.spending.charges)
-        scope.recount((), (counted,))
-
-
-def note_end_of_call(scope: Scope, call: str, attempt: int, *, calls_tools: bool) -> None:
-    """Put on record that an agent call has ended, unless its last answer says so, which calls no tool."""
-    log = log_of(scope)
-    if not calls_tools or log is None or log.run is None or current_tool_calls.get().names:
-        return
-    ended = AgentCallEnded(place=log.place(scope), call=call, attempt=attempt)
-    if not _is_on_record(log.run, ended):
-        log.note(ended)
-
-
-async def put_failed_call_on_record(scope: Scope, call: str, attempt: int, error: Exception) -> None:
-    """Put on record that an attempt at an agent call has failed, before its caller sees that."""
-    log = log_of(scope)
-    if log is None or log.run is None or current_tool_calls.get().names:
-        return
-    failure = failure_facts(error, noted_class(error) or classify(error))
-    ended = AgentCallEnded(place=log.place(scope), call=call, attempt=attempt, failure=failure)
-    if not _is_on_record(log.run, ended):
-        ended.exception = seal(exception_to_json(error), log.run.codec)
-        await log.commit(ended)
-
-
-def _is_on_record(run: DurableRun, ended: AgentCallEnded) -> bool:
-    known = run.recorded.last(ended.about, AgentCallEnded)
-    return known is not None and known.attempt == ended.attempt
-
-
-def failure_on_record(scope: Scope, call: str, attempt: int, asks: Asks) -> Exception | None:
-    """Return the exception of an attempt at an agent call that its caller has handled before.
-
-    What the attempt has spent is counted in the scope. `None` if the call is made.
-    """
-    run = run_of(scope)
-    if run is None or current_tool_calls.get().names:
-        return None
-    place = run.place(scope)
-    ended = run.recorded.requests.failed_call(place, call, attempt, asks)
-    if ended is None or ended.failure is None:
-        return None
-    known = exception_from_json(ended.failure, unseal(ended.exception, run.codec))
-    error = known or stand_in_for(ended.failure)
-    if error is not None:
-        scope.recount(run.recorded.requests.take_charges_of(agent_call_key(place, call), attempt))
-    return error
 
 
 def _failure_of(sent: ChargeOnRecord) -> FailureClass:

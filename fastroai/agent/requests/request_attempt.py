@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from time import perf_counter
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError
 from pydantic_ai.messages import ModelResponse
@@ -17,8 +17,6 @@ from pydantic_ai.models import StreamedResponse
 from fastroai.agent.agent_run import AgentRun
 from fastroai.agent.answer_checks import has_counts, is_cut, is_measured, tokens_of, uncounted
 from fastroai.agent.one_time import load_response_types
-from fastroai.agent.requests.permits import RequestPermit
-from fastroai.agent.requests.recorded_requests import RequestOnRecord
 from fastroai.agent.requests.request_terms import Terms
 from fastroai.agent.requests.stated_cost import stated_cost
 from fastroai.agent.requests.wire import (
@@ -45,12 +43,15 @@ from fastroai.runtime import (
     record_spending,
 )
 from fastroai.runtime.budgets.stops import refused
-from fastroai.steps.spend_windows import or_wait
 from fastroai.tracing import AttributeValue, attributes, log_metrics
 from fastroai.usage import base_url_of
 from fastroai.usage.money import ExactUsd
 from fastroai.usage.prices.request_cost import UNKNOWN_COST, RequestCost
 from fastroai.usage.prices.tested_version import warn_if_untested
+
+if TYPE_CHECKING:
+    from fastroai.agent.requests.permits import RequestPermit
+    from fastroai.agent.requests.recorded_requests import RequestOnRecord
 
 
 class Outgrown(Exception):
@@ -201,6 +202,10 @@ class RequestAttempt:
 
     def _reserve(self, terms: Terms) -> Coroutine[Any, Any, Reservation[Terms]]:  # pyright: ignore[reportInvalidTypeArguments]
         admission = admit(self.scope, terms)  # pyright: ignore[reportArgumentType]
+        if not self.scope.bounds.ceilings:
+            return admission
+        from fastroai.steps.spend_windows import or_wait  # late: few runs have a spend limit
+
         return or_wait(self.scope, admission, "request")
 
     async def _put_on_record(self, on_record: RequestOnRecord) -> None:
@@ -226,6 +231,8 @@ class RequestAttempt:
 
     async def _admit_in_turn(self, breaker: CircuitBreaker | None) -> Reservation[Terms]:  # pyright: ignore[reportInvalidTypeArguments]
         """Wait for the provider, then for the budgets: no request holds money while it waits for a slot."""
+        from fastroai.agent.requests.permits import RequestPermit  # late: few providers have limits
+
         terms = self.terms
         while True:
             permit = RequestPermit(self.scope, breaker, terms)

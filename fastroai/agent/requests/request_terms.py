@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
 from math import ceil
-from typing import ClassVar, Final, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self
 
 from pydantic_ai.messages import (
     ModelMessage,
@@ -25,22 +25,22 @@ from pydantic_ai.native_tools import WebSearchTool
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
 
+from fastroai import usage
 from fastroai.agent.models import repeats_by_itself
 from fastroai.agent.one_time import load_tokenizer
-from fastroai.agent.quotes.input_tokens import input_tokens
 from fastroai.agent.quotes.learned import PastRequest, UsualRequest
 from fastroai.agent.requests.meter import Meter
 from fastroai.agent.requests.wire import is_in_sight
 from fastroai.records import EXACT, RequestRecord
-from fastroai.usage import ModelFallback, RequestBound, request_bound
-from fastroai.usage.bounding.bounds import AskedRequest
-from fastroai.usage.bounding.input_parts import InputPart
 from fastroai.usage.facts.allowances import COMPACTION_PROMPT, OTHER
 from fastroai.usage.facts.finish_reasons import LOCAL_PROVIDERS
 from fastroai.usage.facts.priors import TOKENS_OF_SEARCH, USUAL_ANSWER
 from fastroai.usage.facts.regions import asked_geography
 from fastroai.usage.prices.advisor import ADVISOR_MODEL
 from fastroai.usage.prices.asked_prices import asked_tier, caches_half_a_day
+
+if TYPE_CHECKING:
+    from fastroai.usage import AskedRequest, InputPart, ModelFallback, RequestBound
 
 logger = logging.getLogger("fastroai.agent")
 
@@ -137,7 +137,7 @@ class Terms:
     @cached_property
     def asked(self) -> AskedRequest:
         """The request as its bounds see it."""
-        return AskedRequest(
+        return usage.AskedRequest(
             self.meter.calculator, self.wrapped, self.messages, self.settings, self.parameters
         )
 
@@ -170,9 +170,9 @@ class Terms:
     @property
     def input_parts(self) -> Sequence[InputPart]:
         """What the input consists of: what is asked, largest first, and what is added."""
-        added = InputPart(kind="added", tokens=self.besides, added_by="SDK", places=self.besides_in)
+        added = usage.InputPart(kind="added", tokens=self.besides, added_by="SDK", places=self.besides_in)
         if self._out_of_sight > self.besides:
-            added = InputPart(kind="added", tokens=self._out_of_sight, added_by="unseen client")
+            added = usage.InputPart(kind="added", tokens=self._out_of_sight, added_by="unseen client")
         return *self.asked.input_parts, added
 
     @property
@@ -362,19 +362,21 @@ class Terms:
     @cached_property
     def _usual_usd(self) -> Decimal | None:
         """What a request like this one usually costs, at list prices; `None` if no price is known."""
-        usage = RequestUsage(
+        expected = RequestUsage(
             input_tokens=self._usual_input,
             output_tokens=self._usual_answer,
             web_searches=self._usual_searches,
         )
         return self.meter.calculator.cost_of_usage(
-            usage, model=self.model, provider=self.provider, provider_url=self.asked.host.url
+            expected, model=self.model, provider=self.provider, provider_url=self.asked.host.url
         ).cost_usd
 
     @cached_property
     def _usual_input(self) -> int:
         if self.most_counted is not None:
             return self.most_counted
+        from fastroai.agent.quotes.input_tokens import input_tokens  # late: only budgets expect anything
+
         likely = input_tokens(self.asked.host, self.messages, self.parameters).likely
         return likely + self._usual_searches * TOKENS_OF_SEARCH.tokens
 
@@ -427,7 +429,6 @@ class Terms:
         return tuple(names)
 
 
-@dataclass
 class BatchTerms(Terms):
     """A request that goes out in a batch with others, to one model."""
 
@@ -469,7 +470,7 @@ class CompactionTerms(Terms):
         settings: ModelSettings = {**(self.settings or {})}
         if not honours_limit:
             settings["max_tokens"] = None  # type: ignore[typeddict-item]  # the endpoint takes none
-        return request_bound(
+        return usage.request_bound(
             self.meter.calculator,
             self.wrapped,
             self.messages,
@@ -482,7 +483,7 @@ class CompactionTerms(Terms):
     @property
     def input_parts(self) -> Sequence[InputPart]:
         """What the input consists of, and the prompt for the compaction."""
-        return *super().input_parts, InputPart(kind="added", tokens=self._prompt, added_by="provider")
+        return *super().input_parts, usage.InputPart(kind="added", tokens=self._prompt, added_by="provider")
 
     @property
     def _prompt(self) -> int:

@@ -45,7 +45,7 @@ from fastroai.steps.context import scope_of
 from fastroai.steps.durability import step_place
 from fastroai.store.backends.run_memory import process_run_store
 from fastroai.store.record.headers import read_header
-from fastroai.store.record.log import run_of
+from fastroai.store.record.log_of_scope import run_of
 from fastroai.store.run_store import RunStore
 
 T = TypeVar("T")

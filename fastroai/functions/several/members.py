@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from typing import Any, Protocol, TypeVar
 
 from fastroai.functions.flow_runs.flow_run import members_were_cancelled
-from fastroai.human.asking import is_halt
+from fastroai.human.halting import is_halt
 from fastroai.runtime import current_scope
 from fastroai.runtime.concurrency.tasks import end_tasks
 from fastroai.runtime.concurrency.wakeup import no_running_loop, running_loop

@@ -17,13 +17,13 @@ from fastroai.errors import ConfigurationError
 from fastroai.graphs.conversation.markers import told_in_full
 from fastroai.graphs.machine.routing import Choice
 from fastroai.graphs.setup import GraphSetup
-from fastroai.human.asking import Halted
+from fastroai.human.halting import Halted
 from fastroai.runtime import Scope
 from fastroai.runtime.retrying.failures import stops
 from fastroai.steps import BaseStep, StepContext
 from fastroai.steps.context import scope_of
 from fastroai.steps.durability import step_place
-from fastroai.store.record.log import log_of
+from fastroai.store.record.log_of_scope import log_of
 from fastroai.tracing.attributes import error_summary
 
 logger = logging.getLogger("fastroai.graphs")

@@ -24,6 +24,7 @@ from fastroai.graphs.shape.plan import GraphPlan
 from fastroai.runs.decoding import value_of
 from fastroai.runs.running.machine import Cancel, Changed, Decision, Told, Unit, why_paused
 from fastroai.runtime import FailureClass, facts
+from fastroai.runtime.fact import NOWHERE, Part
 from fastroai.steps.visits import NodeFailure
 from fastroai.tracing.attributes import error_summary
 
@@ -58,7 +59,7 @@ class GraphMachine:
     """The state of one run. All of it is plain data, but for the `plan`."""
 
     def __init__(
-        self, plan: GraphPlan, part: facts.Part = facts.NOWHERE, *, known: Mapping[Unit, bool] | None = None
+        self, plan: GraphPlan, part: Part = NOWHERE, *, known: Mapping[Unit, bool] | None = None
     ) -> None:
         """`part` is the part of the run to which the facts of this machine belong.
 

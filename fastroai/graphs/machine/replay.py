@@ -24,6 +24,7 @@ from fastroai.runs.decoding import OnRecord, output_on_record, value_of
 from fastroai.runs.running.machine import Changed, Outcome, Unit, unit_of
 from fastroai.runs.running.replay import Replay, divergence_of, other_run, replay_log
 from fastroai.runtime import facts
+from fastroai.runtime.fact import Part, PlanFact
 from fastroai.steps.durability import stored_value, why_unread
 from fastroai.store.reading.trace import Divergence, RunTrace
 from fastroai.store.record.memo import Memo
@@ -83,7 +84,7 @@ class GraphReplay(Replay):
         setup: GraphSetup,
         inputs: Mapping[str, object],
         recorded: Memo,
-        part: facts.Part,
+        part: Part,
         codec: PayloadCodec | None,
         *,
         known: Mapping[Unit, bool],
@@ -128,7 +129,7 @@ class GraphReplay(Replay):
 
     # --- entry by entry ---
 
-    def _read(self, position: int, entry: facts.PlanFact) -> None:
+    def _read(self, position: int, entry: PlanFact) -> None:
         self._reader = self._reader._replace(position=position)
         match entry:
             case facts.StepStarted():  # a new attempt does not have the messages of an interrupted one
@@ -248,7 +249,7 @@ def replayed(
     setup: GraphSetup,
     inputs: Mapping[str, object],
     recorded: Memo,
-    part: facts.Part,
+    part: Part,
     codec: PayloadCodec | None,
     *,
     forgiving: bool,

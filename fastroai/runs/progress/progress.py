@@ -11,7 +11,8 @@ from typing import Final, TypeAlias
 
 from fastroai.records import EXACT
 from fastroai.runtime import Scope
-from fastroai.runtime.facts import Ends, Fact, RunEvent, RunFinished, RunStarted, RunStatus, StepStarted
+from fastroai.runtime.fact import Ends, Fact, RunEvent
+from fastroai.runtime.facts import RunFinished, RunStarted, RunStatus, StepStarted
 from fastroai.store.record.definitions import is_flow, kind_of, steps_in
 
 _IN_PROGRESS: Final = ("retried", "incomplete", "cancelled")

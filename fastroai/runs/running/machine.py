@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
+from fastroai.runtime.fact import PlanFact
 from fastroai.runtime.facts import (
-    PlanFact,
     QuestionAsked,
     ReasonCode,
     RunFinished,

@@ -23,9 +23,9 @@ from fastroai.runs.running.machine import (
     unit_of,
 )
 from fastroai.runs.running.units import Past
+from fastroai.runtime.fact import PlanFact
 from fastroai.runtime.facts import (
     PauseRequested,
-    PlanFact,
     QuestionAsked,
     RunFinished,
     RunResumed,

@@ -18,7 +18,7 @@ from fastroai.errors import (
     RunTakenOver,
     error_chain,
 )
-from fastroai.human.asking import is_halt
+from fastroai.human.halting import is_halt
 from fastroai.runs.execution import OpenRun
 from fastroai.runs.request import RunRequest
 from fastroai.runs.running.machine import Cancel, Changed, Decision, Machine, Outcome, Told, Unit
@@ -28,8 +28,8 @@ from fastroai.runtime import NO_RETRIES_USED, Scope
 from fastroai.runtime.concurrency.isolation import going_on
 from fastroai.runtime.concurrency.tasks import end_tasks
 from fastroai.runtime.concurrency.wakeup import running_loop
+from fastroai.runtime.fact import Fact
 from fastroai.runtime.facts import (
-    Fact,
     PauseRequested,
     QuestionAsked,
     RunFinished,

@@ -21,7 +21,7 @@ from fastroai.runtime import current_scope
 from fastroai.runtime.options import check_seconds
 from fastroai.store.reading.following import LATEST, SLOWER, SOONEST
 from fastroai.store.record.headers import FoundHeader, line_key, read_header
-from fastroai.store.record.log import run_of
+from fastroai.store.record.log_of_scope import run_of
 from fastroai.store.record.runs import DurableRun, LogMoved
 from fastroai.store.run_store import RunStore, StoredValues
 

@@ -10,12 +10,11 @@ from pydantic import JsonValue
 from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.places import attempt_around, is_in, quoted, split_attempt, step_name, without_attempts
 from fastroai.runs.running.machine import Unit, unit_of
+from fastroai.runtime.fact import Fact, PlanFact
 from fastroai.runtime.facts import (
-    Fact,
     OnceDone,
     OnceFailed,
     OnceStarted,
-    PlanFact,
     RunResumed,
     SpendingRecorded,
     StepFinished,

@@ -322,6 +322,11 @@ def reservations_around() -> tuple[Reservation[Any], ...]:
     return tuple(each for each in _around.get() if each.hold is not None)
 
 
+def is_inside_spend() -> bool:
+    """Return whether money is set aside in this run for what the running code buys."""
+    return any(each.terms.asks_for == "spend" for each in reservations_around())
+
+
 def holds_around(scope: Scope) -> tuple[Hold, ...]:
     """Return the holds of requests and runs that end only after a request that is made here.
 

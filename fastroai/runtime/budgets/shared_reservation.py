@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+from fastroai import usage
 from fastroai.errors import SpendLimitExceeded, SpendStoreUnavailable
 from fastroai.records import EXACT, Unbounded, ratio, usd_to_microcents
 from fastroai.runtime.budgets.spend_upkeep import SpendUpkeep
@@ -19,7 +20,6 @@ from fastroai.runtime.concurrency.turnstile import Turn
 from fastroai.runtime.concurrency.wakeup import result_of
 from fastroai.runtime.events import BudgetWarning
 from fastroai.runtime.owner import process_owner
-from fastroai.usage import SpendBalance, SpendClaim
 from fastroai.usage.shared.spend_amounts import spend_units, spend_usd
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fastroai.runtime.budgets.in_flight import Payer
     from fastroai.runtime.budgets.ledger import Hold
     from fastroai.runtime.scope import Scope
-    from fastroai.usage import SpendAccount, SpendLimit, SpendVerdict
+    from fastroai.usage import SpendAccount, SpendBalance, SpendClaim, SpendLimit, SpendVerdict
     from fastroai.usage.limits import Ceiling
 
 logger = logging.getLogger("fastroai.runtime")
@@ -106,7 +106,7 @@ def _payer(scope: Scope, ceiling: Ceiling) -> Payer | None:
 
 def _new_claim(ceiling: Ceiling, coded_usd: Decimal, payer: Payer | None) -> SpendClaim:
     limit = ceiling.limit
-    return SpendClaim(
+    return usage.SpendClaim(
         id=uuid.uuid4().hex,
         account=ceiling.account,
         amount_usd=_ZERO,
@@ -175,7 +175,9 @@ def unbooked_stop(scope: Scope) -> SpendLimitExceeded | None:
     """
     for ceiling in scope.bounds.ceilings:
         spent_usd = SpendUpkeep.of(ceiling.limit.store).unbooked(ceiling.account)
-        balance = SpendBalance(spent_usd=spent_usd, reserved_usd=_ZERO, now=datetime.now(UTC), resets_at=None)
+        balance = usage.SpendBalance(
+            spent_usd=spent_usd, reserved_usd=_ZERO, now=datetime.now(UTC), resets_at=None
+        )
         if (stop := crossed_stop(ceiling, scope, ceiling.known_usd, balance, "recorded")) is not None:
             return stop
     return None

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from fastroai.errors import ConfigurationError, FastroAIError, StoreUnavailable
 from fastroai.forks import in_forked_process
@@ -18,7 +18,6 @@ from fastroai.other_names import other_names
 from fastroai.records import Duration
 from fastroai.runtime.options import check_count, seconds_above_zero
 from fastroai.runtime.providers.circuit import SEVERITY, Circuit, CircuitOptions, CircuitState, Health, Pass
-from fastroai.runtime.providers.shared_circuit import OpenCircuit, SeenCircuit
 from fastroai.runtime.providers.sharing import (
     DEFAULT_KEY,
     DEFAULT_LEASE,
@@ -28,6 +27,9 @@ from fastroai.runtime.providers.sharing import (
     sharing_by,
 )
 from fastroai.usage.budget import OnUncertain
+
+if TYPE_CHECKING:
+    from fastroai.runtime.providers.shared_circuit import OpenCircuit, SeenCircuit
 
 logger: Final = logging.getLogger("fastroai.runtime")
 
@@ -313,7 +315,7 @@ class SharedCircuit(ProviderCircuit):
                     self._is_watching = False
                     return
             try:
-                await self._ask(OpenCircuit.look)
+                await self._ask(lambda circuit: circuit.look())
                 await asyncio.sleep(_BETWEEN)
                 await self._sharing.store.circuits.changed(self._name, _UNHINTED)
             except Exception as error:  # requests ask again before they are sent, and then it matters

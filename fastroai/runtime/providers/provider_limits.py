@@ -20,7 +20,6 @@ from fastroai.runtime.options import check_count
 from fastroai.runtime.providers.circuit_breaker import CircuitBreaker, check_circuit_breaker
 from fastroai.runtime.providers.provider_line import ProviderLimitStatus, ProviderLine, Ticket
 from fastroai.runtime.providers.provider_queue import Queue, Watched
-from fastroai.runtime.providers.shared_queue import SharedQueue
 from fastroai.runtime.providers.sharing import DEFAULT_KEY, DEFAULT_LEASE, StoreLike, sharing_by
 from fastroai.usage.budget import OnUncertain
 from fastroai.usage.near_misses import NearMissWarning, misspelt_provider
@@ -134,6 +133,8 @@ class ProviderLimit:
             if queue is None:
                 queue = ProviderQueue(self)
                 if self.sharing is not None:
+                    from fastroai.runtime.providers.shared_queue import SharedQueue  # late: few are shared
+
                     queue = SharedQueue(provider, self.limits, self.sharing, alone=queue)
                 self._queues[provider] = queue
             return queue

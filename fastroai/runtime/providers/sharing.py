@@ -10,15 +10,17 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from importlib import import_module
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
 from fastroai.errors import ConfigurationError, StoreUnavailable
 from fastroai.forks import in_forked_process
 from fastroai.runtime.options import seconds_above_zero
-from fastroai.runtime.providers.shared_circuit import OpenCircuit
-from fastroai.runtime.providers.shared_line import OpenLine
 from fastroai.usage.budget import OnUncertain, known_policy
 from fastroai.usage.shared.spend_limit import KEY_EXPECTED, is_key
+
+if TYPE_CHECKING:
+    from fastroai.runtime.providers.shared_circuit import OpenCircuit
+    from fastroai.runtime.providers.shared_line import OpenLine
 
 T = TypeVar("T")
 OpenedT = TypeVar("OpenedT", covariant=True)

@@ -11,6 +11,7 @@ from pydantic import JsonValue
 
 from fastroai.records import dollars
 from fastroai.runtime import facts
+from fastroai.runtime.fact import Fact, RunFact
 from fastroai.store.record.attempts import StepAttempt
 from fastroai.store.record.definitions import version_of, word_for
 from fastroai.store.record.payloads import is_sealed_definition, masked
@@ -20,7 +21,7 @@ LEAST_WAIT: Final = 0.1
 
 
 def explain(
-    entries: Sequence[facts.Fact], attempts: Iterable[StepAttempt], told: Collection[int] | None = None
+    entries: Sequence[Fact], attempts: Iterable[StepAttempt], told: Collection[int] | None = None
 ) -> str:
     """Return the sentences, one a line, each with its time in seconds from the first entry.
 
@@ -51,14 +52,14 @@ class _Told:
             elif attempt.status == "interrupted":
                 self._interrupted[attempt.place].append(attempt)
 
-    def sentences(self, entries: Iterable[facts.Fact]) -> Iterator[tuple[facts.Fact, str]]:
+    def sentences(self, entries: Iterable[Fact]) -> Iterator[tuple[Fact, str]]:
         for entry in entries:
             for sentence in entry.sentences(self):
                 yield entry, sentence
             self._update_running(entry)
 
-    def _update_running(self, entry: facts.Fact) -> None:
-        if isinstance(entry, facts.RunFinished) or (isinstance(entry, facts.RunFact) and entry.reopens):
+    def _update_running(self, entry: Fact) -> None:
+        if isinstance(entry, facts.RunFinished) or (isinstance(entry, RunFact) and entry.reopens):
             self.running.clear()
         elif isinstance(entry, facts.StepStarted):
             self.running[entry.place] = None

@@ -7,7 +7,8 @@ from collections import deque
 from typing import Final
 
 from fastroai.errors import ConfigurationError, RunNotFound
-from fastroai.runtime.facts import Fact, Part, RunFinished, RunResumed
+from fastroai.runtime.fact import Fact, Part
+from fastroai.runtime.facts import RunFinished, RunResumed
 from fastroai.store.hints import HintsChanges
 from fastroai.store.record.entries import entry_in_store, locate
 from fastroai.store.record.headers import check_whole, log_key, read_header

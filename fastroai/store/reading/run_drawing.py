@@ -12,6 +12,7 @@ from fastroai.drawing import Drawing, DrawnEdge, DrawnNode, NodeKind, NodeState
 from fastroai.places import quoted, without_visit
 from fastroai.records import Usage
 from fastroai.runtime import facts
+from fastroai.runtime.fact import Fact
 from fastroai.store.reading.step_summaries import StepStatus
 from fastroai.store.reading.timeline_rows import TimelineRow
 from fastroai.store.record.definitions import (
@@ -73,7 +74,7 @@ class RunDrawing:
         self,
         definition: JsonValue,
         rows: Sequence[TimelineRow],
-        entries: Iterable[facts.Fact],
+        entries: Iterable[Fact],
         waiting: Collection[str] = (),
         opened: Collection[str] = (),
     ) -> None:

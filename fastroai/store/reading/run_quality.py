@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 from fastroai.places import attempt_around
 from fastroai.records import RequestRecord
 from fastroai.runtime import facts
+from fastroai.runtime.fact import Ends, Fact, PlanFact
 
 Quality: TypeAlias = Literal["clean", "degraded"]
 
@@ -15,7 +16,7 @@ Quality: TypeAlias = Literal["clean", "degraded"]
 class QualityOnRecord:
     """Whether something in a log failed although its run went on. The log is read fact by fact."""
 
-    def __init__(self, entries: Iterable[facts.Fact] = ()) -> None:
+    def __init__(self, entries: Iterable[Fact] = ()) -> None:
         """Read the facts of a log from its beginning."""
         self._failed: set[str] = set()
         """Outermost steps whose last attempt failed, and other parts of the run that did."""
@@ -23,10 +24,10 @@ class QualityOnRecord:
         for entry in entries:
             self.read(entry)
 
-    def read(self, entry: facts.Fact) -> None:
+    def read(self, entry: Fact) -> None:
         """Read the next fact."""
         if not isinstance(entry, facts.StepEnds):
-            if isinstance(entry, facts.PlanFact) and isinstance(entry, facts.Ends):
+            if isinstance(entry, PlanFact) and isinstance(entry, Ends):
                 self._note(entry.about[-1], entry.outcome == "failed")
             return
         if isinstance(entry, facts.StepFailed):

@@ -8,7 +8,7 @@ from datetime import date, datetime
 from typing import Final, NamedTuple
 
 from fastroai.records import RequestRecord, Usage
-from fastroai.runtime import facts
+from fastroai.runtime.fact import Begins, Ends, Fact, Key
 from fastroai.usage.reports.report_rows import model_of
 
 MOST_PARTS: Final = 50
@@ -69,10 +69,10 @@ def _of(charge: _Charge) -> _Of:
 class SpendingOnRecord:
     """The spending in a log, which is read fact by fact. It keeps no facts, only what they have cost."""
 
-    def __init__(self, entries: Iterable[facts.Fact] = ()) -> None:
+    def __init__(self, entries: Iterable[Fact] = ()) -> None:
         """Read the facts of a log from its beginning."""
         self._charges: list[_Charge] = []
-        self._last: dict[facts.Key, _Charge] = {}
+        self._last: dict[Key, _Charge] = {}
         """The last charge of each thing that can end or can be settled."""
         self._folded: dict[_Of, Usage] = {}
         """The sums of what was folded."""
@@ -82,19 +82,19 @@ class SpendingOnRecord:
         for entry in entries:
             self.read(entry)
 
-    def read(self, entry: facts.Fact) -> None:
+    def read(self, entry: Fact) -> None:
         """Read the next fact. A fact that is a beginning and an end is a charge of its own."""
-        if not isinstance(entry, facts.Begins | facts.Ends) or (record := entry.spending) is None:
+        if not isinstance(entry, Begins | Ends) or (record := entry.spending) is None:
             return
         key = entry.about
         charge = self._last.get(key) if key[-1] else None
-        if isinstance(entry, facts.Begins) and (charge is None or charge.has_ended):
+        if isinstance(entry, Begins) and (charge is None or charge.has_ended):
             charge = self._last[key] = _Charge(entry.at, record)
             self._charges.append(charge)
         elif charge is None:
             return  # the end of what never began
         charge.record = record
-        charge.has_ended = charge.has_ended or isinstance(entry, facts.Ends)
+        charge.has_ended = charge.has_ended or isinstance(entry, Ends)
 
     @property
     def records(self) -> list[RequestRecord]:

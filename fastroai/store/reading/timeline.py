@@ -13,6 +13,7 @@ from pydantic import JsonValue
 from fastroai.places import attempt_around, outwards
 from fastroai.records import Usage
 from fastroai.runtime import facts
+from fastroai.runtime.fact import Fact
 from fastroai.store.reading.critical_path import critical_path
 from fastroai.store.reading.step_summaries import StepSummary
 from fastroai.store.reading.timeline_calls import calls_in
@@ -22,7 +23,7 @@ from fastroai.store.record.attempts import StepAttempt
 
 
 def timeline(
-    entries: Sequence[facts.Fact],
+    entries: Sequence[Fact],
     definition: JsonValue,
     steps: Iterable[StepSummary],
     attempts: Iterable[StepAttempt],
@@ -48,7 +49,7 @@ def _start(row: TimelineRow) -> tuple[bool, float]:
     return row.started_at is None, 0 if row.started_at is None else row.started_at.timestamp()
 
 
-def _deaths(entries: Sequence[facts.Fact]) -> Iterator[datetime]:
+def _deaths(entries: Sequence[Fact]) -> Iterator[datetime]:
     """Yield when each process that the run has outlived last showed life: its last fact."""
     for before, entry in pairwise(entries):
         if isinstance(entry, facts.RunResumed) and not isinstance(before, facts.RunFinished):
@@ -89,7 +90,7 @@ def _rows_of_steps(
 
 
 def _with_waits(
-    rows: Mapping[tuple[str, str], TimelineRow], entries: Sequence[facts.Fact]
+    rows: Mapping[tuple[str, str], TimelineRow], entries: Sequence[Fact]
 ) -> dict[tuple[str, str], TimelineRow]:
     found = dict(rows)
     for place, call, wait in waits_in(entries):

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from fastroai.places import split_attempt, step_name
 from fastroai.records import RequestRecord, Usage
 from fastroai.runtime import facts
+from fastroai.runtime.fact import Fact, RunFact
 from fastroai.store.reading.timeline_rows import RowKind, TimelineBar, TimelineRow
 from fastroai.store.record.attempts import AttemptStatus
 from fastroai.store.record.payloads import masked
@@ -34,7 +35,7 @@ class _Call:
         self.open.clear()
 
 
-def calls_in(entries: Iterable[facts.Fact], steps: Collection[str]) -> Iterator[TimelineRow]:
+def calls_in(entries: Iterable[Fact], steps: Collection[str]) -> Iterator[TimelineRow]:
     """Yield the calls in the order in which they began. `steps` are the places of all steps."""
     calls: dict[tuple[str, str], _Call] = {}
     sent: dict[str, _Call] = {}
@@ -45,7 +46,7 @@ def calls_in(entries: Iterable[facts.Fact], steps: Collection[str]) -> Iterator[
             _end_request(sent.get(entry.id), entry)
         elif isinstance(entry, facts.CallEnded):
             _end_function(calls, entry)
-        elif isinstance(entry, facts.RunFinished) or (isinstance(entry, facts.RunFact) and entry.reopens):
+        elif isinstance(entry, facts.RunFinished) or (isinstance(entry, RunFact) and entry.reopens):
             # A process that dies leaves no end of its requests.
             status: AttemptStatus = "cancelled" if isinstance(entry, facts.RunFinished) else "interrupted"
             for call in calls.values():

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from fastroai.runtime import facts
+from fastroai.runtime.fact import Fact, Key, RequestInLine
 from fastroai.store.reading.explanation import LEAST_WAIT
 from fastroai.store.reading.timeline_rows import TimelineWait
 from fastroai.store.record.attempts import StepAttempt
@@ -26,7 +27,7 @@ def retries(attempts: Sequence[StepAttempt]) -> Iterator[TimelineWait]:
             yield TimelineWait("retry", why, attempt.ended_at, until)
 
 
-def waits_in(entries: Iterable[facts.Fact]) -> Iterator[tuple[str, str, TimelineWait]]:
+def waits_in(entries: Iterable[Fact]) -> Iterator[tuple[str, str, TimelineWait]]:
     """Yield all waits but those between attempts, each with its place and the agent call that waited.
 
     They come in the order of their ends; waits that have not ended come last.
@@ -41,21 +42,21 @@ class _Waits:
     """Reads the waits from the facts of a log."""
 
     def __init__(self) -> None:
-        self.open: dict[facts.Key, tuple[str, str, TimelineWait]] = {}
+        self.open: dict[Key, tuple[str, str, TimelineWait]] = {}
         self._sent: dict[str, facts.RequestSent] = {}
         self._why: dict[str, str] = {}
         """What requests have waited for, by place."""
 
-    def read(self, entry: facts.Fact) -> Iterator[tuple[str, str, TimelineWait]]:
+    def read(self, entry: Fact) -> Iterator[tuple[str, str, TimelineWait]]:
         match entry:
             case facts.QuestionAsked() | facts.WaitStarted():
                 self.open.setdefault(entry.about, (entry.place, "", _wait(entry.wait, entry.at)))
             case facts.AnswerGiven() | facts.WaitEnded():
                 yield from self._end(entry.about, entry.at)
-            case facts.RequestInLine(has_waited=False):
+            case RequestInLine(has_waited=False):
                 wait = TimelineWait("limit", entry.waits_for, entry.at - TOLD_AFTER, None)
                 self.open[entry.about] = (entry.place, "", wait)
-            case facts.RequestInLine():
+            case RequestInLine():
                 self.open.pop(entry.about, None)
                 self._why[entry.place] = entry.waits_for
             case facts.RequestSent():
@@ -70,7 +71,7 @@ class _Waits:
             case _:
                 pass
 
-    def _end(self, about: facts.Key, at: datetime) -> Iterator[tuple[str, str, TimelineWait]]:
+    def _end(self, about: Key, at: datetime) -> Iterator[tuple[str, str, TimelineWait]]:
         if (found := self.open.pop(about, None)) is not None:
             place, call, wait = found
             yield place, call, replace(wait, ended_at=at)

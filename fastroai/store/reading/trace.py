@@ -15,6 +15,7 @@ from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.places import is_in, quoted, step_name, without_attempts
 from fastroai.records import CallRecord, RequestRecord
 from fastroai.runtime import facts
+from fastroai.runtime.fact import Begins, Ends, Fact, FailureFacts, RunFact
 from fastroai.store.reading.explanation import explain
 from fastroai.store.reading.run_quality import Quality, QualityOnRecord
 from fastroai.store.reading.step_summaries import StepSummary, summarize
@@ -79,10 +80,10 @@ class RunTrace:
         ConfigurationError: the first entry is not a `RunStarted`.
     """
 
-    entries: tuple[facts.Fact, ...]
+    entries: tuple[Fact, ...]
     """The log of the run, from which everything else is computed."""
 
-    def __init__(self, entries: Iterable[facts.Fact]) -> None:
+    def __init__(self, entries: Iterable[Fact]) -> None:
         """Make a trace of all entries of a log, in order.
 
         Raises:
@@ -185,7 +186,7 @@ class RunTrace:
         for entry in reversed(self.entries):
             if isinstance(entry, facts.RunFinished):
                 return entry
-            if isinstance(entry, facts.RunFact) and entry.reopens:
+            if isinstance(entry, RunFact) and entry.reopens:
                 return None
         return None
 
@@ -209,7 +210,7 @@ class RunTrace:
         return QualityOnRecord(self.entries).quality(self.records)
 
     @property
-    def failure(self) -> facts.FailureFacts | None:
+    def failure(self) -> FailureFacts | None:
         """The type, message and class of the error that ended the run; `None` if no failure ended it."""
         return None if self.ended is None else self.ended.failure
 
@@ -298,9 +299,9 @@ class RunTrace:
 
         Their `use` says what followed: `retried`, for example, if there was another attempt.
         """
-        begun = {entry.about for entry in self.entries if isinstance(entry, facts.Begins)}
+        begun = {entry.about for entry in self.entries if isinstance(entry, Begins)}
         # A trace can come from a file, with the end of something that never began.
-        entries = [one for one in self.entries if not isinstance(one, facts.Ends) or one.about in begun]
+        entries = [one for one in self.entries if not isinstance(one, Ends) or one.about in begun]
         return tuple(charge.record for charge in Memo(self.run_id, entries).requests.charges())
 
     @property
@@ -322,7 +323,7 @@ class RunTrace:
         """
         return tuple(attempt for attempt in self.attempts if attempt.failure is not None)
 
-    def events_for(self, step: str) -> tuple[facts.Fact, ...]:
+    def events_for(self, step: str) -> tuple[Fact, ...]:
         """Return the entries about a step, and about everything nested in it, in order.
 
         `step` is a place, as in `write`, `write@2` (its second attempt) or `write@1/inner/check` (a step of
@@ -335,7 +336,7 @@ class RunTrace:
         """
         if not isinstance(step, str):
             raise ConfigurationError("step", step, self._expected_step)
-        begun = {entry.about: entry.where for entry in self.entries if isinstance(entry, facts.Begins)}
+        begun = {entry.about: entry.where for entry in self.entries if isinstance(entry, Begins)}
         located = [(entry, entry.where or begun.get(entry.about, "")) for entry in self.entries]
         wanted = self._places_of(step, {place for _, place in located if place})
         return tuple(entry for entry, place in located if any(is_in(place, outer) for outer in wanted))

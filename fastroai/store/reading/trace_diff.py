@@ -10,10 +10,8 @@ from typing import Final, Literal
 from pydantic import JsonValue
 
 from fastroai.places import without_attempts
-from fastroai.runtime.facts import (
-    FailureFacts,
-    RunStatus,
-)
+from fastroai.runtime.fact import FailureFacts
+from fastroai.runtime.facts import RunStatus
 from fastroai.store.reading.step_summaries import StepSummary
 from fastroai.store.record.attempts import StepAttempt
 from fastroai.store.record.definitions import steps_in

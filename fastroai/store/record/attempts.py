@@ -14,6 +14,7 @@ from pydantic import JsonValue
 from fastroai.places import attempt_around, quoted, split_attempt, step_name
 from fastroai.records import RequestRecord, Usage
 from fastroai.runtime import facts
+from fastroai.runtime.fact import Begins, Ends, Fact, FailureFacts, PlacedFact, RunFact
 from fastroai.store.record.definitions import definition_at, needs_of
 from fastroai.store.record.requests_on_record import ChargeOnRecord, ChargesOnRecord
 
@@ -61,7 +62,7 @@ class StepAttempt:
     `inputs` is missing in a nested pipeline, whose inputs are not on record.
     """
     output: JsonValue = None
-    failure: facts.FailureFacts | None = None
+    failure: FailureFacts | None = None
     delay: float | None = None
     """Seconds to wait before the next attempt, if one followed."""
     usage: Usage
@@ -86,7 +87,7 @@ class _Draft:
     status: AttemptStatus = "running"
     ended_at: datetime | None = None
     output: JsonValue = None
-    failure: facts.FailureFacts | None = None
+    failure: FailureFacts | None = None
     delay: float | None = None
     spent: list[ChargeOnRecord] = field(default_factory=list)
     call_retries: list[facts.StepRetried] = field(default_factory=list)
@@ -120,7 +121,7 @@ class _Draft:
 class Attempts:
     """Reads the attempts of a run from its whole log, in time linear in entries and dependencies."""
 
-    def __init__(self, entries: Iterable[facts.Fact]) -> None:
+    def __init__(self, entries: Iterable[Fact]) -> None:
         self._waiting: dict[str, tuple[int, datetime]] = {}
         """Steps that wait for their next attempt, with the number of that attempt and its time."""
         self._drafts: list[_Draft] = []
@@ -141,7 +142,7 @@ class Attempts:
         """Return all attempts, in the order in which they started."""
         return tuple(draft.finished() for draft in self._drafts)
 
-    def _read(self, entry: facts.Fact) -> None:
+    def _read(self, entry: Fact) -> None:
         match entry:
             case facts.RunStarted():
                 self.inputs, self.definition = dict(entry.inputs), entry.definition
@@ -149,7 +150,7 @@ class Attempts:
                 self._end_all("interrupted", None)
                 self.inputs = {**self.inputs, **entry.inputs}
                 self.definition = entry.definition or self.definition
-            case facts.RunFact() if entry.reopens or isinstance(entry, facts.RunFinished):
+            case RunFact() if entry.reopens or isinstance(entry, facts.RunFinished):
                 self._end_all("cancelled", entry.at)
             case facts.StepStarted():
                 self._start(entry)
@@ -164,12 +165,12 @@ class Attempts:
                 self._end_open(entry, "incomplete", entry.question)
             case facts.AnswerGiven(name=""):
                 self._read_answer(entry)
-            case facts.Begins() | facts.Ends() if entry.spending is not None:
+            case Begins() | Ends() if entry.spending is not None:
                 with suppress(KeyError):  # the end of what never began
                     spent = self._charges.read(entry, entry.spending, 0)  # no attempt asks for positions
                     if spent is not None:
                         self._spend(spent)
-            case facts.PlacedFact() if not isinstance(entry, facts.CallEnded):
+            case PlacedFact() if not isinstance(entry, facts.CallEnded):
                 self._at(entry.place, entry.at)  # the attempt has begun, if it was waited for
             case _:
                 pass

@@ -6,7 +6,7 @@ from fastroai.errors import CallChangedError
 from fastroai.places import attempt_around, step_name
 from fastroai.runtime import Scope
 from fastroai.runtime.facts import CallChanged, CallLeftOver
-from fastroai.store.record.log import run_of
+from fastroai.store.record.log_of_scope import run_of
 from fastroai.store.record.runs import DurableRun
 
 

@@ -9,7 +9,8 @@ from textwrap import indent
 
 from pydantic import JsonValue
 
-from fastroai.runtime.facts import Fact, RequestEnded, RequestSent
+from fastroai.runtime.fact import Fact
+from fastroai.runtime.facts import RequestEnded, RequestSent
 from fastroai.store.record.payloads import is_sealed, masked
 
 

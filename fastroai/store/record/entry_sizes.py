@@ -9,7 +9,8 @@ from pydantic_core import to_json
 
 from fastroai.data_kinds import DataKind, changed
 from fastroai.errors import ValueNotStorable
-from fastroai.runtime.facts import Fact, RunResumed, RunStarted
+from fastroai.runtime.fact import Fact
+from fastroai.runtime.facts import RunResumed, RunStarted
 from fastroai.store.record.entries import entry_to_store
 from fastroai.store.record.payloads import PayloadCodec, is_sealed
 from fastroai.store.record.unsealing import seal_texts

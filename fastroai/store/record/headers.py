@@ -22,7 +22,8 @@ from fastroai.errors import (
     RunNotFound,
 )
 from fastroai.records import Usage
-from fastroai.runtime.facts import FORMAT, Fact, RunFinished
+from fastroai.runtime.fact import Fact
+from fastroai.runtime.facts import FORMAT, RunFinished
 from fastroai.runtime.owner import is_dead, shares_steady_clock, steady_seconds
 from fastroai.store.reading.run_quality import QualityOnRecord
 from fastroai.store.reading.run_spending import SpendingOnRecord

@@ -9,16 +9,8 @@ from typing import TYPE_CHECKING, Any
 from fastroai.errors import trace_source_of
 from fastroai.places import is_in
 from fastroai.runtime import Scope
-from fastroai.runtime.facts import (
-    NOWHERE,
-    Fact,
-    Key,
-    QuestionAsked,
-    RunFinished,
-    Wait,
-    WaitEnded,
-    WaitStarted,
-)
+from fastroai.runtime.fact import NOWHERE, Fact, Key
+from fastroai.runtime.facts import QuestionAsked, RunFinished, Wait, WaitEnded, WaitStarted
 from fastroai.store.open_questions import Question
 from fastroai.store.record.packed import PackedFacts
 from fastroai.store.record.payloads import seal
@@ -194,18 +186,6 @@ class RunLog:
 
 def _known(facts: Sequence[Fact]) -> RunLog:
     return RunLog(lambda: facts)
-
-
-def log_of(scope: Scope | None) -> Log | None:
-    """Return the log of the run that a scope belongs to; `None` outside of runs."""
-    log = None if scope is None else scope.log
-    return log if isinstance(log, Log) else None
-
-
-def run_of(scope: Scope | None) -> DurableRun | None:
-    """Return the run on record that a scope belongs to; `None` if no store keeps the run."""
-    log = None if scope is None else scope.log
-    return log.run if isinstance(log, Log) else None
 
 
 def trace_of(error: BaseException) -> RunTrace | None:

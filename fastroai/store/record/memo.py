@@ -12,10 +12,11 @@ from pydantic import JsonValue
 from fastroai.errors import ConfigurationError, RunCorrupt
 from fastroai.places import attempt_around, outwards, step_name
 from fastroai.runtime import NO_RETRIES_USED, RetriesUsed, facts
+from fastroai.runtime.fact import Begins, Ends, Fact, Key, PlanFact, RunFact
 from fastroai.store.record.definitions import definition_at, kind_of, steps_in
 from fastroai.store.record.requests_on_record import RequestsOnRecord, agent_call_key, last_of
 
-FactT = TypeVar("FactT", bound=facts.Fact)
+FactT = TypeVar("FactT", bound=Fact)
 
 _TAKEN_OVER: Final = (
     facts.StepFinished,
@@ -30,9 +31,7 @@ _TAKEN_OVER: Final = (
 class Memo:
     """The record of a run, by what its facts are about. It gives each response and tool result only once."""
 
-    def __init__(
-        self, run_id: str, entries: Sequence[facts.Fact], positions: Sequence[int] | None = None
-    ) -> None:
+    def __init__(self, run_id: str, entries: Sequence[Fact], positions: Sequence[int] | None = None) -> None:
         """Read the entries of a log, in order: all of them, or those at the given `positions`.
 
         Raises:
@@ -40,7 +39,7 @@ class Memo:
         """
         if not entries or not isinstance(entries[0], facts.RunStarted):
             raise RunCorrupt(run_id, 1, "a log begins with run_started, and this one does not")
-        self.entries: list[facts.Fact] = []
+        self.entries: list[Fact] = []
         self._placed = [] if positions is None else [*positions]
         """Positions in the log of the first entries, if entries between them were left out."""
         self.ended: facts.RunFinished | None = None
@@ -49,8 +48,8 @@ class Memo:
         after the facts that it took over."""
         self.outputs_made: dict[str, tuple[facts.StepFinished, object]] = {}
         """Outputs that were converted already, by place."""
-        self._about: dict[facts.Key, list[facts.Fact]] = defaultdict(list)
-        self._used: dict[facts.Key, RetriesUsed] = {}
+        self._about: dict[Key, list[Fact]] = defaultdict(list)
+        self._used: dict[Key, RetriesUsed] = {}
         """Retries that unfinished steps and agent calls have used."""
         self._given: Counter[Hashable] = Counter()
         """How many ends of each tool call, and which agent calls, the resumed run has asked for."""
@@ -67,7 +66,7 @@ class Memo:
             self.resumptions.append((1 + copied, facts.RunResumed(part=entries[0].part)))
         self.add(entries)
 
-    def add(self, entries: Iterable[facts.Fact]) -> None:
+    def add(self, entries: Iterable[Fact]) -> None:
         """Read more entries. Raises `RunCorrupt` for an entry that does not fit those before."""
         self._parts = None
         for entry in entries:
@@ -78,7 +77,7 @@ class Memo:
                 reason = f"it does not fit the entries before it: {type(error).__name__}: {error}"
                 raise RunCorrupt(self.opened.run_id, len(self.entries), reason) from error
 
-    def _read(self, entry: facts.Fact) -> None:
+    def _read(self, entry: Fact) -> None:
         about = entry.about
         self._about[about].append(entry)
         match entry:
@@ -103,9 +102,9 @@ class Memo:
                     self.requests.ended_by.update(entry.failed_calls)
                 for failed in entry.agent_calls if entry.status == "failed" else ():
                     self._ask_anew(agent_call_key(failed.place, failed.call), failed.attempt)
-            case facts.RunFact() if entry.reopens:
+            case RunFact() if entry.reopens:
                 self.ended = None
-            case facts.Begins() | facts.Ends() if entry.spending is not None:
+            case Begins() | Ends() if entry.spending is not None:
                 self.requests.read(entry, entry.spending, len(self.entries))
             case facts.RequestInBatch():
                 self.requests.note_batch(entry)
@@ -120,7 +119,7 @@ class Memo:
             case _:
                 pass
 
-    def _ask_anew(self, key: facts.Key, attempt: int) -> None:
+    def _ask_anew(self, key: Key, attempt: int) -> None:
         """Give a step or an agent call that has failed another attempt."""
         self._used[key] = RetriesUsed(attempt=attempt + 1)
         self.requests.mark(key, attempt, "failed")
@@ -197,7 +196,7 @@ class Memo:
             last = entry.timestamp
         return spent + max(last - began, 0.0)
 
-    def history(self, place: str) -> Iterator[tuple[int, facts.PlanFact | facts.RunResumed]]:
+    def history(self, place: str) -> Iterator[tuple[int, PlanFact | facts.RunResumed]]:
         """Yield the facts of the pipeline or graph at a place, and all resumptions, with their positions.
 
         The place of the outermost is empty. The first call sorts the whole log, so that later ones are fast.
@@ -205,14 +204,14 @@ class Memo:
         if self._parts is None:
             self._parts = defaultdict(list)
             for position, entry in enumerate(self.entries, 1):
-                if isinstance(entry, facts.PlanFact):
+                if isinstance(entry, PlanFact):
                     self._parts[entry.part.place].append(position)
         resumptions = deque(self.resumptions)
         for position in self._parts.get(place, ()):
             while resumptions and resumptions[0][0] < position:
                 yield resumptions.popleft()
             entry = self.entries[position - 1]
-            assert isinstance(entry, facts.PlanFact)
+            assert isinstance(entry, PlanFact)
             yield position, entry
         yield from resumptions
 
@@ -230,38 +229,38 @@ class Memo:
         known = self._placed
         return len(self.entries) + (known[-1] - len(known) if known else 0)
 
-    def position_of(self, entry: facts.Fact) -> int:
+    def position_of(self, entry: Fact) -> int:
         """Return the position of an entry in the log, from 1."""
         return next(at for at, one in zip(self.positions, self.entries, strict=True) if one is entry)
 
     # --- what is on record ---
 
-    def about(self, key: facts.Key) -> Sequence[facts.Fact]:
+    def about(self, key: Key) -> Sequence[Fact]:
         """Return the facts about something, in order."""
         return self._about.get(key, ())
 
-    def within(self, attempt: str) -> Sequence[facts.Fact]:
+    def within(self, attempt: str) -> Sequence[Fact]:
         """Return the ends of calls, and the starts of steps of nested runs, in the code of an attempt."""
         return self._about.get(("in", attempt), ())
 
-    def first(self, key: facts.Key, kind: type[FactT]) -> FactT | None:
+    def first(self, key: Key, kind: type[FactT]) -> FactT | None:
         """Return the first fact of a kind about something; `None` without any."""
         return next((one for one in self.about(key) if isinstance(one, kind)), None)
 
-    def last(self, key: facts.Key, kind: type[FactT]) -> FactT | None:
+    def last(self, key: Key, kind: type[FactT]) -> FactT | None:
         """Return the last fact of a kind about something; `None` without any."""
         return last_of(self.about(key), kind)
 
-    def take(self, key: facts.Key) -> facts.Begins | facts.Ends | None:
+    def take(self, key: Key) -> Begins | Ends | None:
         """Return the next end of something since it began, each once; or its beginning without an end."""
         known = self.about(key)
-        begun = next((at for at in range(len(known), 0, -1) if isinstance(known[at - 1], facts.Begins)), 0)
+        begun = next((at for at in range(len(known), 0, -1) if isinstance(known[at - 1], Begins)), 0)
         at = max(self._given[key], begun if begun < len(known) else begun - 1)
         if at >= len(known):
             return None
         self._given[key] = at + 1
         taken = known[at]
-        assert isinstance(taken, facts.Begins | facts.Ends)
+        assert isinstance(taken, Begins | Ends)
         return taken
 
     @property
@@ -273,11 +272,15 @@ class Memo:
             if isinstance(one, facts.StepFinished) and one.conversation != "incomplete"
         }
 
-    def used(self, key: facts.Key) -> RetriesUsed:
+    def used(self, key: Key) -> RetriesUsed:
         """Return the retries that an unfinished step or an agent call has used."""
         return self._used.get(key, NO_RETRIES_USED)
 
-    def was_retried(self, key: facts.Key) -> bool:
+    def used_in_call(self, place: str, call: str) -> RetriesUsed:
+        """Return the retries that an unfinished agent call of the attempt at a place has used."""
+        return self.used(agent_call_key(place, call))
+
+    def was_retried(self, key: Key) -> bool:
         """Return whether a failed attempt at an agent call, or a rejected answer of it, is on record."""
         return key in self._used
 
@@ -307,7 +310,7 @@ class Memo:
         self._anew_in.update(outwards(changed.place))
         self.requests.mark(changed.about, changed.attempt, "retried")
 
-    def come_again(self, key: facts.Key) -> None:
+    def come_again(self, key: Key) -> None:
         """Note that the resumed run makes a call that may be on record."""
         self._given[key] += 1
 

@@ -11,9 +11,10 @@ from fastroai.places import is_in
 from fastroai.records import RequestRecord, RequestUse
 from fastroai.runtime import Charge, facts
 from fastroai.runtime.budgets.in_flight import AgentCharges
+from fastroai.runtime.fact import Begins, Ends, Fact, Key
 from fastroai.store.record.declarations import changed_parts
 
-FactT = TypeVar("FactT", bound=facts.Fact)
+FactT = TypeVar("FactT", bound=Fact)
 
 
 class ChargeOnRecord(Charge):
@@ -21,11 +22,11 @@ class ChargeOnRecord(Charge):
 
     __slots__ = ("asks", "begins", "ends", "in_batch", "position", "was_taken")
 
-    def __init__(self, begins: facts.Begins, record: RequestRecord, position: int) -> None:
+    def __init__(self, begins: Begins, record: RequestRecord, position: int) -> None:
         """Charge what begins at a position in the log."""
         super().__init__(record)
         self.begins, self.position = begins, position
-        self.ends: facts.Ends | None = None
+        self.ends: Ends | None = None
         self.asks: facts.Asks | None = None
         """What the agent call asked for that sent this request; `None` if that is not on record."""
         self.in_batch: facts.RequestInBatch | None = None
@@ -50,12 +51,10 @@ class ChargesOnRecord:
 
     def __init__(self) -> None:
         """Begin with no charges."""
-        self._last: dict[facts.Key, ChargeOnRecord] = {}
+        self._last: dict[Key, ChargeOnRecord] = {}
         """The last charge of each thing that can end or can be settled."""
 
-    def read(
-        self, entry: facts.Begins | facts.Ends, record: RequestRecord, position: int
-    ) -> ChargeOnRecord | None:
+    def read(self, entry: Begins | Ends, record: RequestRecord, position: int) -> ChargeOnRecord | None:
         """Return the charge that a fact at a position begins; `None` if it belongs to one that has begun.
 
         A fact that is a beginning and an end is a charge of its own. Raises `KeyError` for the end of what
@@ -63,12 +62,12 @@ class ChargesOnRecord:
         """
         key = entry.about
         known = self._last.get(key) if key[-1] else None
-        if isinstance(entry, facts.Begins) and (known is None or known.ends is not None):
+        if isinstance(entry, Begins) and (known is None or known.ends is not None):
             charge = begun = self._last[key] = ChargeOnRecord(entry, record, position)
         else:
             charge, begun = self._last[key], None
             charge.record = record
-        if isinstance(entry, facts.Ends):
+        if isinstance(entry, Ends):
             charge.ends = entry
         return begun
 
@@ -83,7 +82,7 @@ class RequestsOnRecord:
     It gives each response only once to the process that takes the run up.
     """
 
-    def __init__(self, about: Mapping[facts.Key, Sequence[facts.Fact]], given: Counter[Hashable]) -> None:
+    def __init__(self, about: Mapping[Key, Sequence[Fact]], given: Counter[Hashable]) -> None:
         """Begin with none. `about` has the facts of the log, and `given` counts what was given again."""
         self._about, self._given = about, given
         self._charges = ChargesOnRecord()
@@ -100,7 +99,7 @@ class RequestsOnRecord:
         self.ended_by: set[facts.FailedAgentCall] = set()
         """The calls whose failures have made the run fail."""
 
-    def read(self, entry: facts.Begins | facts.Ends, record: RequestRecord, position: int) -> None:
+    def read(self, entry: Begins | Ends, record: RequestRecord, position: int) -> None:
         """Take in a fact that tells of spending. Raises `KeyError` for the end of what never began."""
         charge = self._charges.read(entry, record, position)
         if charge is not None:
@@ -236,17 +235,17 @@ class RequestsOnRecord:
         self._given[agent_call_key(place, call)] += 1
         return known
 
-    def mark(self, key: facts.Key, attempt: int, use: RequestUse) -> None:
+    def mark(self, key: Key, attempt: int, use: RequestUse) -> None:
         """Mark what an attempt at a step or agent call has spent as thrown away, or as spent on a failure."""
         for charge in self.charges_of(key, attempt):
             charge.mark(use)
 
-    def charges_of(self, key: facts.Key, attempt: int) -> Sequence[ChargeOnRecord]:
+    def charges_of(self, key: Key, attempt: int) -> Sequence[ChargeOnRecord]:
         """Return the charges of an attempt at a step, typed function or agent call."""
         around: Hashable = (*key, attempt) if key[0] == "agent call" else f"{key[1]}@{attempt}"
         return self._inside.get(around, ())
 
-    def take_charges_of(self, key: facts.Key, attempt: int) -> list[ChargeOnRecord]:
+    def take_charges_of(self, key: Key, attempt: int) -> list[ChargeOnRecord]:
         """Return the charges of an attempt, which no other call takes any more."""
         return _taken([*self.charges_of(key, attempt)])
 
@@ -374,7 +373,7 @@ def _call_of(request: facts.RequestPlace) -> _Call:
     return request.place, request.call, request.attempt, request.tools
 
 
-def _around(begins: facts.Begins) -> Iterator[Hashable]:
+def _around(begins: Begins) -> Iterator[Hashable]:
     """Yield everything around a charge: the run, and each step, attempt and nested pipeline.
 
     Around a request, they are its call, its content, and the calls of tools and agents, too; likewise around
@@ -407,7 +406,7 @@ def _around_call(made: facts.RequestPlace | facts.SpendingRecorded) -> Iterator[
         yield *agent_call_key(made.place, "/".join(names[:end])), made.attempt
 
 
-def agent_call_key(place: str, call: str) -> facts.Key:
+def agent_call_key(place: str, call: str) -> Key:
     """Return the key of an agent call of the attempt at a place."""
     return "agent call", place, call
 
@@ -432,6 +431,6 @@ def _taken(charges: list[ChargeOnRecord]) -> list[ChargeOnRecord]:
     return charges
 
 
-def last_of(known: Sequence[facts.Fact], kind: type[FactT]) -> FactT | None:
+def last_of(known: Sequence[Fact], kind: type[FactT]) -> FactT | None:
     """Return the last of some facts that is of a kind; `None` without any."""
     return next((one for one in reversed(known) if isinstance(one, kind)), None)

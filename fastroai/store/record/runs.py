@@ -19,15 +19,8 @@ from fastroai.errors import (
 )
 from fastroai.records import Usage
 from fastroai.runtime import Scope
-from fastroai.runtime.facts import (
-    AnswerGiven,
-    Fact,
-    RunFinished,
-    RunResumed,
-    RunStarted,
-    WaitStarted,
-    first_until,
-)
+from fastroai.runtime.fact import Fact
+from fastroai.runtime.facts import AnswerGiven, RunFinished, RunResumed, RunStarted, WaitStarted, first_until
 from fastroai.runtime.labels import NO_LABELS, Labels
 from fastroai.runtime.owner import new_owner, release_owner, steady_seconds
 from fastroai.store.lease import DEFAULT_TERMS, Lease, LeaseTerms

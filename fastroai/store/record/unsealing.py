@@ -13,6 +13,7 @@ from pydantic import JsonValue
 from fastroai.data_kinds import Changes, DataKind, changed
 from fastroai.errors import RunCorrupt, RunStoreUnavailable, UnknownFactKind
 from fastroai.runtime import facts
+from fastroai.runtime.fact import Fact
 from fastroai.store.record.definitions import steps_in
 from fastroai.store.record.payloads import (
     OUTLINE,
@@ -28,7 +29,7 @@ from fastroai.store.record.payloads import (
 )
 from fastroai.tracing.redaction import redacted, redacted_json
 
-FactT = TypeVar("FactT", bound=facts.Fact)
+FactT = TypeVar("FactT", bound=Fact)
 
 
 def unseal_entry(entry: FactT, codec: PayloadCodec | None) -> FactT:
@@ -37,8 +38,8 @@ def unseal_entry(entry: FactT, codec: PayloadCodec | None) -> FactT:
 
 
 def entries_to_go_on(
-    run_id: str, entries: Iterable[facts.Fact], codec: PayloadCodec | None, *, first: int = 1
-) -> list[facts.Fact]:
+    run_id: str, entries: Iterable[Fact], codec: PayloadCodec | None, *, first: int = 1
+) -> list[Fact]:
     """Return entries of a log, from position `first` on, for a run that goes on: their payloads stay sealed.
 
     Raises:
@@ -55,8 +56,8 @@ def entries_to_go_on(
 
 
 def unseal_log(
-    run_id: str, entries: Iterable[facts.Fact], unseal: Callable[[facts.Fact], facts.Fact], *, first: int = 1
-) -> list[facts.Fact]:
+    run_id: str, entries: Iterable[Fact], unseal: Callable[[Fact], Fact], *, first: int = 1
+) -> list[Fact]:
     """Return the entries of a log from position `first` on, each unsealed by `unseal`.
 
     Raises:

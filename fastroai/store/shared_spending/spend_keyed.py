@@ -16,9 +16,10 @@ from fastroai.store.row_codec import RowCodec
 from fastroai.store.run_store import RunStore, StoredKey, StoredValues, deletes_at_revision
 from fastroai.store.shared_values import SharedValues
 from fastroai.usage.shared.ruled_spend_store import RuledSpendStore
+from fastroai.usage.shared.spend_amounts import Window
 from fastroai.usage.shared.spend_rows import AccountRow
 from fastroai.usage.shared.spend_rules import OpenAccount
-from fastroai.usage.shared.spend_store import SpendAccount, SpendPage, Window
+from fastroai.usage.shared.spend_store import SpendAccount, SpendPage
 
 T = TypeVar("T")
 

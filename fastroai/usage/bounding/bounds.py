@@ -44,7 +44,7 @@ from fastroai.usage.bounding.tokenizers import (
     loaded_tokenizer,
 )
 from fastroai.usage.facts.allowances import OTHER
-from fastroai.usage.facts.provider import service_tiers
+from fastroai.usage.facts.documented import service_tiers
 from fastroai.usage.facts.regions import asked_geography
 from fastroai.usage.facts.settings import (
     HARMLESS_IN_BODY,

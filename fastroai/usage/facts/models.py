@@ -9,9 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cache, lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from fastroai.usage.facts.provider import MadeImages, ModelFacts, all_facts
+from fastroai.usage.facts.documented import all_facts
+
+if TYPE_CHECKING:
+    from fastroai.usage.facts.provider import MadeImages, ModelFacts
 
 MAKERS: Final[dict[str, tuple[str, ...]]] = {
     "anthropic": ("anthropic",),

@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from decimal import Decimal
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from fastroai.usage.facts.provider import RegionalPrice, all_facts
+from fastroai.usage.facts.documented import all_facts
+
+if TYPE_CHECKING:
+    from fastroai.usage.facts.provider import RegionalPrice
 
 
 class RegionalFactor(NamedTuple):

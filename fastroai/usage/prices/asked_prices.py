@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fastroai.usage.facts.provider import all_facts
+from fastroai.usage.facts.documented import all_facts
 
 
 def asked_tier(provider: str, settings: Mapping[str, object]) -> str | None:

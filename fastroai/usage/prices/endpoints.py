@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 from fastroai.callers import warn_caller
 from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.usage.facts.billing import BILLING_HEADERS
+from fastroai.usage.facts.documented import providers, service_tiers
 from fastroai.usage.facts.models import MAKERS
-from fastroai.usage.facts.provider import providers, service_tiers
 from fastroai.usage.facts.regions import RegionalFactor, regional_factor
 from fastroai.usage.money import Amount, exact_decimal, whole_number
 from fastroai.usage.near_misses import NearMissWarning

@@ -10,13 +10,15 @@ from urllib.parse import urlsplit
 from pydantic_ai.exceptions import UserError
 
 from fastroai.usage.facts.allowances import GATEWAY, OTHER, Allowances
+from fastroai.usage.facts.documented import all_facts, providers
 from fastroai.usage.facts.models import MAKERS, model_facts
-from fastroai.usage.facts.provider import CountEndpoint, ModelFacts, ProviderFacts, all_facts, providers
 from fastroai.usage.prices.references import first_party_provider
 from fastroai.usage.prices.tested_version import untested_version
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
+
+    from fastroai.usage.facts.provider import CountEndpoint, ModelFacts, ProviderFacts
 
 _WITHOUT_URLS: Final = frozenset({"xai"})
 """Providers with a single API, which is recognized without a URL."""

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from fastroai.records import EXACT
 from fastroai.usage.facts.billing import HALF_DAY_WRITE
-from fastroai.usage.facts.provider import service_tiers
+from fastroai.usage.facts.documented import service_tiers
 from fastroai.usage.prices.rate_card import TOKEN_UNITS, ContradictoryUsage, RateCard, Used
 from fastroai.usage.prices.request_cost import FREE, REGIONAL, UNKNOWN_COST, RequestCost
 

@@ -1,7 +1,8 @@
-"""Amounts of shared spending: 18 decimals of a US dollar, as whole numbers, which add exactly."""
+"""Amounts of shared spending, whole numbers of 18 decimals of a dollar, which add exactly; and windows."""
 
 from __future__ import annotations
 
+from datetime import timedelta
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from typing import Final, Literal
 
@@ -11,6 +12,12 @@ MILLION: Final = 10**6
 
 TOO_MUCH_USD: Final = Decimal(10) ** 9
 """The smallest amount, in US dollars, that stores refuse as too large."""
+
+KEEP: Final = timedelta(days=90)
+"""The time for which a window is kept after its end, unless a claim sets another one."""
+
+Window = Literal["hour", "day", "month", "total"]
+"""The period for which a limit holds: each calendar hour, day or month, in UTC, or all time."""
 
 _DECIMALS: Final = 18
 _UNIT: Final = Decimal(1).scaleb(-_DECIMALS)

@@ -9,7 +9,7 @@ from typing import Final
 
 from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.usage.money import Amount, exact_dollars
-from fastroai.usage.shared.spend_amounts import TOO_MUCH_USD
+from fastroai.usage.shared.spend_amounts import TOO_MUCH_USD, Window
 from fastroai.usage.shared.spend_limit import BY_TAG, BY_TENANT, known_window, usable_store
 from fastroai.usage.shared.spend_store import (
     SpendAccount,
@@ -17,7 +17,6 @@ from fastroai.usage.shared.spend_store import (
     SpendClaim,
     SpendStatus,
     SpendStore,
-    Window,
 )
 
 _LIMIT: Final = "a positive amount of US dollars, below a billion; or None for the amount in code"

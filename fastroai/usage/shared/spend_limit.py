@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
 from time import monotonic
-from typing import Any, Final, Literal, TypeAlias, TypeGuard, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeGuard, get_args
 
 from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.other_names import by_name
@@ -23,9 +23,10 @@ from fastroai.usage.budget import (
     warning_shares,
 )
 from fastroai.usage.money import Amount
-from fastroai.usage.shared.memory_spend_store import default_spend_store
-from fastroai.usage.shared.spend_amounts import spend_units
-from fastroai.usage.shared.spend_store import KEEP, SpendAccount, SpendStatus, SpendStore, Window
+from fastroai.usage.shared.spend_amounts import KEEP, Window, spend_units
+
+if TYPE_CHECKING:  # every agent has this module, and few programs have a spend limit
+    from fastroai.usage.shared.spend_store import SpendAccount, SpendStatus, SpendStore
 
 BY_TENANT: Final = "tenant"
 """The key of a spend limit that counts by the tenant of a run."""
@@ -241,6 +242,8 @@ class SpendLimit:
         key = self._key_for(deps, tenant)
         if self.tag is not None:
             key = f"{BY_TAG}:{self.tag}" + (f"/{key}" if self.key != _DEFAULT_KEY else "")
+        from fastroai.usage.shared.spend_store import SpendAccount
+
         return SpendAccount(key=key, window=self.window)
 
     def _key_for(self, deps: object, tenant: str | None) -> str:
@@ -275,6 +278,8 @@ class SpendLimit:
         """
         account = self.account_for(deps, tenant)
         balance = await self.store.balance(account)
+        from fastroai.usage.shared.spend_store import SpendStatus
+
         return SpendStatus(
             key=account.key,
             window=account.window,
@@ -330,6 +335,9 @@ def is_key(key: object) -> bool:
 
 def usable_store(store: object) -> SpendStore:
     """Return the store, or that of this process for `None`. Raises `ConfigurationError` for anything else."""
+    from fastroai.usage.shared.memory_spend_store import default_spend_store
+    from fastroai.usage.shared.spend_store import SpendStore
+
     if store is None:
         return default_spend_store()
     if isinstance(store, type) or not isinstance(store, SpendStore):

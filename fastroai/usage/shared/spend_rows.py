@@ -11,7 +11,8 @@ from typing import Final, Literal
 
 from pydantic import TypeAdapter
 
-from fastroai.usage.shared.spend_store import KEEP, SpendAdjustment
+from fastroai.usage.shared.spend_amounts import KEEP
+from fastroai.usage.shared.spend_store import SpendAdjustment
 
 ClaimState = Literal["waiting", "reserved", "sent", "lapsed"]
 """The state of a claim. `lapsed`: it was sent, and its lease ended. It counts as spent until `settle`."""

@@ -29,7 +29,7 @@ from math import isfinite
 from typing import Final
 
 from fastroai.errors import ConfigurationError
-from fastroai.usage.shared.spend_amounts import MILLION, millionths, spend_units, spend_usd
+from fastroai.usage.shared.spend_amounts import MILLION, Window, millionths, spend_units, spend_usd
 from fastroai.usage.shared.spend_rows import WINDOWS_KEPT, AccountRow, ClaimRow, WindowRow
 from fastroai.usage.shared.spend_store import (
     SpendAccount,
@@ -39,7 +39,6 @@ from fastroai.usage.shared.spend_store import (
     SpendClaim,
     SpendStatus,
     SpendVerdict,
-    Window,
 )
 
 CORRECTION_TIME: Final = timedelta(days=7)

@@ -6,15 +6,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Final, Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
-from fastroai.usage.shared.spend_amounts import spend_units, spend_usd
-
-KEEP: Final = timedelta(days=90)
-"""The time for which a window is kept after its end, unless a claim sets another one."""
-
-Window = Literal["hour", "day", "month", "total"]
-"""The period for which a limit holds: each calendar hour, day or month, in UTC, or all time."""
+from fastroai.usage.shared.spend_amounts import KEEP, Window, spend_units, spend_usd
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

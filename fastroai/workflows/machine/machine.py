@@ -15,6 +15,7 @@ from pydantic import JsonValue
 
 from fastroai.runs.running.machine import Cancel, Decision, Told, Unit, unit_of, why_paused
 from fastroai.runtime import facts
+from fastroai.runtime.fact import NOWHERE, Part
 from fastroai.workflows.facts import (
     CheckpointRestored,
     CheckpointSet,
@@ -64,7 +65,7 @@ class WorkflowMachine:
         *,
         width: int | None = None,
         fits: Fits | None = None,
-        part: facts.Part = facts.NOWHERE,
+        part: Part = NOWHERE,
     ) -> None:
         """`fits` checks the output of the entry flow. `part` is the part of the run that its facts name."""
         self.plan, self.part, self._width, self._fits = plan, part, width, fits

@@ -9,7 +9,8 @@ from typing import Literal, TypeAlias
 from pydantic import JsonValue
 
 from fastroai.runs.running.machine import Unit
-from fastroai.runtime.facts import FailureFacts, ReasonCode, RunStatus, Wait
+from fastroai.runtime.fact import FailureFacts
+from fastroai.runtime.facts import ReasonCode, RunStatus, Wait
 from fastroai.workflows.machine.iterations import Loop, Reported
 from fastroai.workflows.plan import FlowPlan
 from fastroai.workflows.spec.document import GatePolicy

@@ -28,13 +28,7 @@ from fastroai import FastroAgent, Pipeline, StepContext, step
 from fastroai.errors import StepExecutionError
 from fastroai.records import AgentCallUsage
 from fastroai.runtime import RetryPolicy
-from fastroai.runtime.facts import (
-    CallChanged,
-    ReplayDiverged,
-    RequestEnded,
-    StepRetried,
-    ToolEnded,
-)
+from fastroai.runtime.facts import CallChanged, ReplayDiverged, RequestEnded, StepRetried, ToolEnded
 from fastroai.store import MemoryRunStore
 from fastroai.testing import Fault, ModelServer, Reply, ToolCall, Usage
 from fastroai.usage import Budget

@@ -13,11 +13,7 @@ from pydantic_ai.exceptions import ToolFailed
 from support.interruptions import Desk, assert_same_account, nth
 
 from fastroai import FastroAgent, Metered, StepContext
-from fastroai.runtime.facts import (
-    AnyFact,
-    RequestEnded,
-    ToolEnded,
-)
+from fastroai.runtime.facts import AnyFact, RequestEnded, ToolEnded
 from fastroai.testing import ModelServer, Reply, ToolCall, Usage
 from fastroai.testing.requests import ServedRequest
 

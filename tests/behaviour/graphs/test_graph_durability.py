@@ -25,9 +25,7 @@ from fastroai.errors import (
     StepExecutionError,
 )
 from fastroai.graphs import Edge, Graph, Node, OnBranchFailure
-from fastroai.runtime.facts import (
-    StepCancelled,
-)
+from fastroai.runtime.facts import StepCancelled
 from fastroai.store import MemoryRunStore, RunHistory
 
 

@@ -23,10 +23,7 @@ from fastroai import Budget, FastroAgent, Pipeline, SpendLimit, StepContext, bud
 from fastroai.agent import Metered
 from fastroai.errors import RequestBudgetExceeded, RunStoreUnavailable, StepExecutionError
 from fastroai.runtime import ProviderLimit, Scope
-from fastroai.runtime.facts import (
-    RequestInBatch,
-    StepFinished,
-)
+from fastroai.runtime.facts import RequestInBatch, StepFinished
 from fastroai.store import MemoryRunStore
 
 COST = Decimal("0.0000195")

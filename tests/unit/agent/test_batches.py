@@ -37,10 +37,7 @@ from fastroai import (
 from fastroai.agent import Metered
 from fastroai.errors import RunNotFound, StepExecutionError, UnmeteredRequestError
 from fastroai.runtime import Scope
-from fastroai.runtime.facts import (
-    RequestInBatch,
-    StepFinished,
-)
+from fastroai.runtime.facts import RequestInBatch, StepFinished
 from fastroai.store import MemoryRunStore
 
 SOON = timedelta(milliseconds=1)

@@ -26,10 +26,7 @@ from fastroai import Budget, CostBudgetExceeded, FastroAgent, Pipeline, SpendLim
 from fastroai.agent import Metered
 from fastroai.agent.requests.request_terms import CompactionTerms
 from fastroai.runtime import Scope
-from fastroai.runtime.facts import (
-    RequestEnded,
-    StepFinished,
-)
+from fastroai.runtime.facts import RequestEnded, StepFinished
 from fastroai.steps import StepContext
 from fastroai.store import MemoryRunStore
 from fastroai.usage import CostCalculator, request_bound

@@ -17,8 +17,8 @@ from fastroai.agent import Metered
 from fastroai.agent.quotes.learned import MODELS_REMEMBERED, PastRequest, PastRequests, UsualRequest
 from fastroai.agent.requests.request_terms import Terms
 from fastroai.records import RequestRecord, Tokens
+from fastroai.usage.facts.documented import all_facts
 from fastroai.usage.facts.priors import USUAL_ANSWER
-from fastroai.usage.facts.provider import all_facts
 
 ANTHROPIC = all_facts()["anthropic"].allowances
 

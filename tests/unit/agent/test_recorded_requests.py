@@ -27,12 +27,7 @@ from fastroai import FastroAgent
 from fastroai.errors import BudgetExceeded, StepExecutionError
 from fastroai.pipelines import Pipeline, StepConfig, StepContext, step
 from fastroai.runtime import ProviderLimit
-from fastroai.runtime.facts import (
-    ReplayDiverged,
-    RequestEnded,
-    RequestSent,
-    ToolEnded,
-)
+from fastroai.runtime.facts import ReplayDiverged, RequestEnded, RequestSent, ToolEnded
 from fastroai.store import MemoryRunStore
 from fastroai.usage import Budget
 

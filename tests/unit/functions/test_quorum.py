@@ -15,7 +15,7 @@ from support.virtual_time import VirtualTimeLoop, in_virtual_time, now
 from fastroai.errors import ConfigurationError
 from fastroai.functions.errors import ConsensusFailure
 from fastroai.functions.several.quorum import Ballot, Quorum, agreed, agreed_value, groups
-from fastroai.human.asking import Halted
+from fastroai.human.halting import Halted
 from fastroai.runtime import Scope
 
 

@@ -16,7 +16,7 @@ from fastroai.errors import ConfigurationError, NoRunningLoopError, TokenBudgetE
 from fastroai.functions.errors import ParallelFailed, ParallelValidationFailed
 from fastroai.functions.several.outcomes import Failure, Success
 from fastroai.functions.several.side_by_side import parallel, race
-from fastroai.human.asking import Halted
+from fastroai.human.halting import Halted
 from fastroai.runtime import Scope
 
 SEEN: ContextVar[str] = ContextVar("seen", default="outside")

@@ -13,7 +13,8 @@ from fastroai import StepContext
 from fastroai.errors import RunCorrupt
 from fastroai.graphs import Edge, Graph, Node
 from fastroai.graphs.facts import EdgesResolved
-from fastroai.runtime.facts import AnyFact, FailureFacts, RunFinished, StepFailed, StepFinished, StepSkipped
+from fastroai.runtime.fact import FailureFacts
+from fastroai.runtime.facts import AnyFact, RunFinished, StepFailed, StepFinished, StepSkipped
 from fastroai.store import RunTrace
 
 

@@ -14,13 +14,7 @@ from fastroai import FastroAgent, PipelineConfig, StepContext
 from fastroai.errors import RunCorrupt
 from fastroai.graphs import Edge, Graph, Node
 from fastroai.graphs.machine.replay import replayed
-from fastroai.runtime.facts import (
-    AnyFact,
-    QuestionAsked,
-    RunFinished,
-    RunResumed,
-    RunStarted,
-)
+from fastroai.runtime.facts import AnyFact, QuestionAsked, RunFinished, RunResumed, RunStarted
 from fastroai.store import MemoryRunStore
 from fastroai.store.record.memo import Memo
 

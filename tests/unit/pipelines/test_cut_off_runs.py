@@ -14,11 +14,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from support.stored_runs import entries_of, header_of, raw_log
 
 from fastroai import BasePipeline, FastroAgent, Pipeline, StepConfig, StepContext, step
-from fastroai.runtime.facts import (
-    AnyFact,
-    StepFinished,
-    ToolEnded,
-)
+from fastroai.runtime.facts import AnyFact, StepFinished, ToolEnded
 from fastroai.store import MemoryRunStore
 from fastroai.store.record.headers import encode_header, header_key, log_key
 

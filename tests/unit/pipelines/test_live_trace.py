@@ -17,11 +17,7 @@ from fastroai.pipelines import (
     StepContext,
     step,
 )
-from fastroai.runtime.facts import (
-    StepFailed,
-    StepSkipped,
-    StepStarted,
-)
+from fastroai.runtime.facts import StepFailed, StepSkipped, StepStarted
 from fastroai.store import MemoryRunStore, trace_of
 from fastroai.store.reading.trace import RunTrace
 

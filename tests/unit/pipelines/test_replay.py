@@ -18,11 +18,7 @@ from fastroai.pipelines import (
     StepContext,
     step,
 )
-from fastroai.runtime.facts import (
-    RunFinished,
-    StepFinished,
-    StepStarted,
-)
+from fastroai.runtime.facts import RunFinished, StepFinished, StepStarted
 from fastroai.store import Divergence, MemoryRunStore, RunTrace
 
 

@@ -49,12 +49,7 @@ from fastroai.pipelines import (
     StepContext,
     step,
 )
-from fastroai.runtime.facts import (
-    FORMAT,
-    RunFinished,
-    RunStarted,
-    StepFinished,
-)
+from fastroai.runtime.facts import FORMAT, RunFinished, RunStarted, StepFinished
 from fastroai.store import MemoryRunStore, RunHistory
 from fastroai.store.record.checksums import with_checksum, without_checksum
 from fastroai.store.record.entries import (

@@ -8,14 +8,8 @@ from support.examples import examples
 
 from fastroai.rows.facts import RowEnded
 from fastroai.rows.machine import AskRow, GiveBack, RowCut, RowMachine, RowRead, RowsEnded
-from fastroai.runtime.facts import (
-    FailureFacts,
-    PauseRequested,
-    RunFinished,
-    RunResumed,
-    RunStarted,
-    StopRequested,
-)
+from fastroai.runtime.fact import FailureFacts
+from fastroai.runtime.facts import PauseRequested, RunFinished, RunResumed, RunStarted, StopRequested
 
 FAILURE = FailureFacts(error_type="ValueError", message="no", failure_class="terminal")
 

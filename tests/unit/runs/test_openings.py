@@ -9,10 +9,7 @@ from support.stored_runs import entries_of
 from fastroai.errors import ConfigurationError, RunCorrupt
 from fastroai.records import Usage
 from fastroai.runs.openings import RunKeeper
-from fastroai.runtime.facts import (
-    RunFinished,
-    StepFinished,
-)
+from fastroai.runtime.facts import RunFinished, StepFinished
 from fastroai.store import MemoryRunStore
 
 

@@ -11,15 +11,10 @@ from typing import ClassVar, Final
 import pytest
 from support.declared_facts import FACTS
 
+from fastroai.runtime.fact import Begins, Ends, Fact, FailureFacts, Notes, RunFact
 from fastroai.runtime.facts import (
-    Begins,
     CallEnded,
-    Ends,
-    Fact,
-    FailureFacts,
-    Notes,
     OnceFailed,
-    RunFact,
     StepCancelled,
     StepFact,
     StepFailed,

@@ -16,13 +16,7 @@ from support.steps import run_alone
 
 from fastroai.errors import OnceInterrupted, RunCorrupt, RunStoreUnavailable, StepExecutionError
 from fastroai.pipelines import Pipeline, PipelineConfig, StepConfig, StepContext, step
-from fastroai.runtime.facts import (
-    AnyFact,
-    OnceDone,
-    OnceFailed,
-    OnceStarted,
-    StepFinished,
-)
+from fastroai.runtime.facts import AnyFact, OnceDone, OnceFailed, OnceStarted, StepFinished
 from fastroai.steps.context import scope_of
 from fastroai.store import MemoryRunStore
 

@@ -21,11 +21,8 @@ from support.virtual_time import in_virtual_time
 
 from fastroai.errors import RunStoreUnavailable
 from fastroai.records import Usage
-from fastroai.runtime.facts import (
-    FailureFacts,
-    RunFinished,
-    RunResumed,
-)
+from fastroai.runtime.fact import FailureFacts
+from fastroai.runtime.facts import RunFinished, RunResumed
 from fastroai.runtime.labels import Labels
 from fastroai.store import MemoryRunStore, RunHistory
 from fastroai.store.reading.index import add_to_index, index_keys, run_in_index

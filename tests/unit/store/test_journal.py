@@ -11,9 +11,7 @@ from support.leftovers import assert_no_task_is_left
 from support.virtual_time import in_virtual_time, now
 
 from fastroai.errors import RevisionConflict, RunStoreUnavailable, RunTakenOver, ScopeClosedError
-from fastroai.runtime.facts import (
-    StepStarted,
-)
+from fastroai.runtime.facts import StepStarted
 from fastroai.store import MemoryRunStore
 from fastroai.store.record.entries import (
     entry_in_store,

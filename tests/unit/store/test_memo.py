@@ -10,13 +10,12 @@ from support.run_logs import Log, definition, record
 
 from fastroai.errors import RunCorrupt
 from fastroai.runtime import RetriesUsed
+from fastroai.runtime.fact import Fact, Part
 from fastroai.runtime.facts import (
     AnyFact,
-    Fact,
     OnceDone,
     OnceFailed,
     OnceStarted,
-    Part,
     RequestEnded,
     RunStarted,
     StepFailed,

@@ -22,13 +22,8 @@ from fastroai.graphs import Edge, Graph, Node
 from fastroai.human import Inbox, Question
 from fastroai.pipelines import PipelineConfig, StepContext, step
 from fastroai.records import Usage
-from fastroai.runtime.facts import (
-    Part,
-    QuestionAsked,
-    RunFinished,
-    RunStarted,
-    Wait,
-)
+from fastroai.runtime.fact import Part
+from fastroai.runtime.facts import QuestionAsked, RunFinished, RunStarted, Wait
 from fastroai.store import MemoryRunStore, RunHistory
 from fastroai.store.reading.index import index_keys
 from fastroai.store.record.headers import read_log

@@ -12,7 +12,8 @@ from pydantic import BaseModel
 from fastroai.graphs.facts import EdgesResolved
 from fastroai.graphs.machine.routing import EdgeOutcome
 from fastroai.graphs.shape.edge import Edge
-from fastroai.runtime.facts import AnyFact, FailureFacts, Part, StepFailed, StepFinished, StepStarted
+from fastroai.runtime.fact import FailureFacts, Part
+from fastroai.runtime.facts import AnyFact, StepFailed, StepFinished, StepStarted
 from fastroai.store.reading.as_json import as_told
 from fastroai.store.record.entries import encode_entry, locate
 from fastroai.store.record.packed import MOST_UNPACKED, PACKED_AT_ONCE, PackedFacts

@@ -11,7 +11,8 @@ from support.run_logs import record
 
 from fastroai import RunHistory
 from fastroai.runtime import Scope
-from fastroai.runtime.facts import Begins, Ends, Fact, Part, RunFinished, RunResumed, RunStarted, StepStarted
+from fastroai.runtime.fact import Begins, Ends, Fact, Part
+from fastroai.runtime.facts import RunFinished, RunResumed, RunStarted, StepStarted
 from fastroai.store import EncryptingCodec, MemoryRunStore, RunTrace
 from fastroai.store.record.effect import effect
 from fastroai.store.record.headers import log_key, read_header, read_log

@@ -25,15 +25,8 @@ from fastroai.errors import (
     RunTakenOver,
 )
 from fastroai.records import Usage
-from fastroai.runtime.facts import (
-    AnyFact,
-    Part,
-    RunFinished,
-    RunResumed,
-    RunStarted,
-    StepFinished,
-    StepStarted,
-)
+from fastroai.runtime.fact import Part
+from fastroai.runtime.facts import AnyFact, RunFinished, RunResumed, RunStarted, StepFinished, StepStarted
 from fastroai.store import MemoryRunStore, RunHistory
 from fastroai.store.lease import DEFAULT_TERMS
 from fastroai.store.record.entries import (

@@ -9,13 +9,7 @@ import pytest
 from support.run_logs import START, Log, definition, failure, support_desk
 
 from fastroai.errors import ConfigurationError, RunCorrupt, RunFromNewerVersion, RunFromOlderVersion
-from fastroai.runtime.facts import (
-    FORMAT,
-    RequestEnded,
-    StepFinished,
-    StepStarted,
-    ToolEnded,
-)
+from fastroai.runtime.facts import FORMAT, RequestEnded, StepFinished, StepStarted, ToolEnded
 from fastroai.store import RunTrace, StepAttempt, StepSummary
 
 

@@ -46,7 +46,7 @@ from fastroai.usage import CostCalculator, Endpoint, RequestBound, request_bound
 from fastroai.usage.bounding import tokenizers
 from fastroai.usage.bounding.bounds import prepare_bound
 from fastroai.usage.facts.allowances import GATEWAY
-from fastroai.usage.facts.provider import all_facts
+from fastroai.usage.facts.documented import all_facts
 from fastroai.usage.prices.flat_prices import FlatPrices
 
 ANTHROPIC = all_facts()["anthropic"].allowances

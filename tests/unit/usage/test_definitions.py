@@ -8,7 +8,7 @@ from support.cookbook import FUNCTIONS_END, function_tokens, tokens, typescript
 
 from fastroai.usage.bounding.definitions import definition_tokens
 from fastroai.usage.bounding.tokenizers import bytes_of
-from fastroai.usage.facts.provider import all_facts
+from fastroai.usage.facts.documented import all_facts
 
 OPENAI = all_facts()["openai"].allowances
 

@@ -11,7 +11,7 @@ from pydantic_ai.providers.ollama import OllamaProvider
 from pydantic_ai.providers.openai import OpenAIProvider
 
 from fastroai.usage.facts.allowances import GATEWAY, OTHER, Allowances
-from fastroai.usage.facts.provider import all_facts
+from fastroai.usage.facts.documented import all_facts
 from fastroai.usage.prices.hosts import Host, base_url_of, is_first_party
 
 ANTHROPIC = all_facts()["anthropic"].allowances

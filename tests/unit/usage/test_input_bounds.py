@@ -52,7 +52,7 @@ from fastroai.usage.bounding.pdf_sizes import read_pdf
 from fastroai.usage.bounding.pieces import pieces
 from fastroai.usage.bounding.tokenizers import Count, bytes_of
 from fastroai.usage.facts.allowances import GATEWAY, OTHER
-from fastroai.usage.facts.provider import all_facts
+from fastroai.usage.facts.documented import all_facts
 from fastroai.usage.prices.hosts import Host
 
 ANTHROPIC = all_facts()["anthropic"].allowances

@@ -26,7 +26,7 @@ from support.bodies import claude_model
 from fastroai.usage import CostCalculator, Endpoint, request_bound
 from fastroai.usage.bounding.bounds import AskedRequest
 from fastroai.usage.facts.allowances import GATEWAY, OTHER
-from fastroai.usage.facts.provider import all_facts
+from fastroai.usage.facts.documented import all_facts
 
 ANTHROPIC = all_facts()["anthropic"].allowances
 OPENAI = all_facts()["openai"].allowances

@@ -15,7 +15,7 @@ from support.bodies import body_of, claude_model
 from fastroai.usage import CostCalculator, request_bound
 from fastroai.usage.bounding.bounds import AskedRequest
 from fastroai.usage.bounding.sent_input import Unseen, unseen_input
-from fastroai.usage.facts.provider import all_facts
+from fastroai.usage.facts.documented import all_facts
 
 ANTHROPIC = all_facts()["anthropic"].allowances
 

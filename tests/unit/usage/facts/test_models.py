@@ -6,8 +6,8 @@ import pytest
 from genai_prices.data_snapshot import get_snapshot
 from pydantic_ai.models import known_model_names
 
+from fastroai.usage.facts.documented import all_facts
 from fastroai.usage.facts.models import model_facts
-from fastroai.usage.facts.provider import all_facts
 
 MODELS = {maker: facts.models for maker, facts in all_facts().items() if facts.models is not None}
 

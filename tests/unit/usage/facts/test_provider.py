@@ -10,7 +10,8 @@ import pytest
 
 import fastroai
 from fastroai.errors import ConfigurationError
-from fastroai.usage.facts.provider import all_facts, read_facts
+from fastroai.usage.facts.documented import all_facts
+from fastroai.usage.facts.provider import read_facts
 
 DATA = Path(fastroai.__file__).parent / "usage" / "facts" / "data"
 FILES = sorted(DATA.glob("*.toml"))

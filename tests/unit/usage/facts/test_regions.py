@@ -2,7 +2,7 @@ from decimal import Decimal
 
 import pytest
 
-from fastroai.usage.facts.provider import all_facts
+from fastroai.usage.facts.documented import all_facts
 from fastroai.usage.facts.regions import regional_factor
 
 OPENAI_EU = "https://eu.api.openai.com/v1/"

@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 
 import fastroai
 from fastroai.usage import facts
-from fastroai.usage.facts.provider import all_facts, providers
+from fastroai.usage.facts.documented import all_facts, providers
+from fastroai.usage.facts.priors import prior_of
 from fastroai.usage.facts.source import Source
 
 MODULES = [
@@ -44,12 +45,13 @@ CONSTANTS = [
 ]
 SOURCES = [source for module in MODULES for value in vars(module).values() for source in sources_in(value)]
 SOURCES += sources_in(all_facts())
+SOURCES += sources_in(prior_of("a model that no line has"))
 MADE_FROM_OTHERS = {
     "HARMLESS_SETTINGS", "SERVER_SIDE_INPUT_SETTINGS",
 }  # fmt: skip
 UNDOCUMENTED = {"GATEWAY", "IMAGE_PROMPT", "OTHER"}
 """Margins for what no page documents; each is larger than all that was seen."""
-NOT_OF_A_PAGE = {"LOCAL_PROVIDERS", "MAKERS", "PROVIDERS", "STRICT"}
+NOT_OF_A_PAGE = {"LOCAL_PROVIDERS", "MAKERS", "PROVIDERS", "STRICT", "TYPE_CHECKING"}
 """How PydanticAI names providers, and how strictly files are read."""
 
 

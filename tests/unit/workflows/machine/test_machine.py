@@ -9,6 +9,7 @@ from support.calls_made import python_calls
 
 from fastroai.runs.running.machine import Cancel, Decision
 from fastroai.runtime import facts
+from fastroai.runtime.fact import FailureFacts
 from fastroai.workflows.machine.machine import MAX_ROUTES, WorkflowMachine
 from fastroai.workflows.plan import WorkflowPlan, plan_of
 from fastroai.workflows.spec.document import FlowSpec, GateSpec, StepSpec, WorkflowSpec
@@ -76,11 +77,11 @@ class Run:
 
     def bad(self, name: str, visit: int = 1, **more: Any) -> list[str]:
         more = {"violations": ("bad",), "output": {"bad": visit}} | more
-        failure = facts.FailureFacts(error_type="EnsureFailed", message="bad", failure_class="terminal")
+        failure = FailureFacts(error_type="EnsureFailed", message="bad", failure_class="terminal")
         return self.tell(facts.StepFailed(name, failure, visit=visit, **more))
 
     def raised(self, name: str, visit: int = 1) -> list[str]:
-        failure = facts.FailureFacts(error_type="OSError", message="down", failure_class="ambiguous")
+        failure = FailureFacts(error_type="OSError", message="down", failure_class="ambiguous")
         return self.tell(facts.StepFailed(name, failure, visit=visit, raised=OSError("down")))
 
 
