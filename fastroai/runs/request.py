@@ -64,7 +64,8 @@ class RunRequest(Generic[DepsT]):
     """Whether another process goes on with the run if its task is cancelled, as that of a service is."""
 
     def __post_init__(self) -> None:
-        check_reserve(self.reserve)
+        if self.reserve is not None:
+            check_reserve(self.reserve)
         if self.on_changed is not None:
             check_on_changed(self.on_changed)
 
@@ -102,6 +103,8 @@ class RunRequest(Generic[DepsT]):
         check_mapping(self.inputs)
         if self.run_id is not None:
             check_run_id(self.run_id)
+        if store is None and configured is None:
+            return self
         found = store_of(store, configured) if run_of(current_scope()) is None else None
         if found is None:
             return self
