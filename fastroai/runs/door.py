@@ -33,15 +33,7 @@ from fastroai.runs.progress.progress import OnProgress
 from fastroai.runs.progress.showing import ShowProgress, Watching
 from fastroai.runs.quoting import Reserve
 from fastroai.runs.request import RunRequest
-from fastroai.runs.running.turns import (
-    DO_NOT_WAIT,
-    PATIENCE,
-    OnBusy,
-    Turn,
-    WhenBusy,
-    check_existing,
-    when_busy,
-)
+from fastroai.runs.running.turns import DO_NOT_WAIT, OnBusy, Turn, WhenBusy, check_existing, when_busy
 from fastroai.runs.signatures import (
     DepsT,
     Forks,
@@ -147,7 +139,7 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
         tenant: str | None = None,
         on_existing: OnExisting = "fail",
         on_busy: OnBusy = "reject",
-        busy_timeout: Duration = PATIENCE,
+        busy_timeout: Duration = DO_NOT_WAIT.seconds,
         reserve: Reserve | None = None,
         budget: BudgetLike | None = None,
         on_event: OnEvent | None = None,
@@ -280,7 +272,7 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
         force: bool = False,
         on_changed: OnChanged | None = None,
         on_busy: OnBusy = "reject",
-        busy_timeout: Duration = PATIENCE,
+        busy_timeout: Duration = DO_NOT_WAIT.seconds,
         reserve: Reserve | None = None,
         budget: BudgetLike | None = None,
         on_event: OnEvent | None = None,

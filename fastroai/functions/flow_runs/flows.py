@@ -35,7 +35,7 @@ from fastroai.runs.progress.progress import OnProgress
 from fastroai.runs.progress.showing import ShowProgress, Watching
 from fastroai.runs.quoting import Reserve
 from fastroai.runs.request import RunRequest
-from fastroai.runs.running.turns import DO_NOT_WAIT, PATIENCE, OnBusy, WhenBusy, when_busy
+from fastroai.runs.running.turns import DO_NOT_WAIT, OnBusy, WhenBusy, when_busy
 from fastroai.runs.signatures import Inputs
 from fastroai.runs.stream import RunStream
 from fastroai.runs.taking_up.serving import Which
@@ -149,7 +149,7 @@ class Flow(FrontDoor[None, Inputs, T], MapsRows[T], Generic[P, T]):
         tenant: str | None = None,
         on_existing: OnExisting = "fail",
         on_busy: OnBusy = "reject",
-        busy_timeout: Duration = PATIENCE,
+        busy_timeout: Duration = DO_NOT_WAIT.seconds,
         reserve: Reserve | None = None,
         budget: BudgetLike | None = None,
         on_event: OnEvent | None = None,
@@ -241,7 +241,7 @@ class Flow(FrontDoor[None, Inputs, T], MapsRows[T], Generic[P, T]):
         tenant: str | None = None,
         on_existing: OnExisting = "fail",
         on_busy: OnBusy = "reject",
-        busy_timeout: Duration = PATIENCE,
+        busy_timeout: Duration = DO_NOT_WAIT.seconds,
         reserve: Reserve | None = None,
         budget: BudgetLike | None = None,
         on_event: OnEvent | None = None,

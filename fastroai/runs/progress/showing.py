@@ -153,8 +153,6 @@ class Watching:
     @classmethod
     def of(cls, progress: ShowProgress, on_progress: OnProgress | None) -> Watching | None:
         """Read the options of a run; `None` if it is not watched. Raises as `display_for` does."""
-        if progress is False and on_progress is None:
-            return None
         display = display_for(progress)
         if on_progress is not None and not callable(on_progress):
             raise ConfigurationError("on_progress", on_progress, "a function that takes a Progress")
