@@ -221,7 +221,7 @@ class Execution:
             after = request.opening.last_signal
             heeding = heeding_signals(log.run.store, log.run.header, log.heed, after=after)
             await stack.enter_async_context(heeding)
-        return OpenRun(scope, scope.part, inputs, log, live, started, began)
+        return OpenRun(scope, started.part, inputs, log, live, started, began)
 
     async def _quoted(self, request: RunRequest[Any]) -> Decimal | None:
         """Return the US dollars to set aside for the run."""
