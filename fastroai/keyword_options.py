@@ -47,7 +47,7 @@ def takes_options(
 
         @functools.wraps(function)
         def checked(*args: Any, **given: Any) -> Any:
-            if not given.keys() <= known:
+            if given and not given.keys() <= known:
                 unknown = min(given.keys() - known)
                 near = nearest_hint(unknown, known)
                 hint = f"; here, it is {instead[unknown]}" if unknown in instead else near and f".{near}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from fastroai.errors import ConfigurationError
 from fastroai.graphs.machine.events import Ending
@@ -17,6 +17,7 @@ from fastroai.runs.decoding import value_of, values_of
 from fastroai.runs.execution import OpenRun
 from fastroai.runs.quality import quality_of
 from fastroai.runs.request import RunRequest
+from fastroai.runs.result import filled
 from fastroai.runs.running.machine import Decision
 from fastroai.runs.running.runner import Runner
 from fastroai.runs.running.units import Past
@@ -25,6 +26,8 @@ from fastroai.steps.context import RunData
 from fastroai.steps.shared import Shared
 from fastroai.store.open_questions import Question
 from fastroai.store.record.log import RunLog
+
+_result_of: Final = filled(GraphResult)
 
 
 class GraphRun:
@@ -66,7 +69,7 @@ class GraphRun:
         salvage(machine.root, plan)
         reached = (node for node in plan.terminals if node in machine.reached)
         is_paused = ending == "paused"
-        return GraphResult(
+        return _result_of(
             run_id=scope.run_id,
             status=ending,
             quality=self._quality(ending),

@@ -80,6 +80,8 @@ class PipelineMachine:
         match fact:
             case facts.StepFinished():
                 self._on_success(fact.step_id, fact.conversation != "incomplete")
+            case facts.RunStarted():
+                pass  # steps without dependencies are ready from the beginning
             case facts.StepFailed():
                 self._leave(fact.step_id, False)
                 self._on_failure(fact)
@@ -88,8 +90,6 @@ class PipelineMachine:
             case facts.StepHalted():
                 self.halted[fact.step_id] = fact.waits
                 self._leave(fact.step_id, False)
-            case facts.RunStarted():
-                pass  # steps without dependencies are ready from the beginning
             case facts.RunResumed():
                 self._begin_again()
             case facts.PauseRequested():

@@ -224,6 +224,8 @@ def routes_of(scope: Scope) -> tuple[str, ...]:
 
     Of those that only an earlier process has tried, the ones that have spent something are known.
     """
+    if not scope.routes and not scope.has_spent:
+        return ()
     around = "" if scope.parent is None or scope.parent.variant is None else f"{scope.parent.variant}/"
     tried = {route.variant for route in scope.routes}
     earlier: dict[str, str] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from asyncio import CancelledError
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 from fastroai.pipelines.replay import replayed
 from fastroai.pipelines.result import PipelineResult, PipelineUsage, routes_of
@@ -15,6 +15,7 @@ from fastroai.runs.decoding import ValuesOnRecord
 from fastroai.runs.execution import OpenRun
 from fastroai.runs.quality import quality_of
 from fastroai.runs.request import RunRequest
+from fastroai.runs.result import filled
 from fastroai.runs.running.machine import Decision
 from fastroai.runs.running.runner import Runner
 from fastroai.runtime import Scope
@@ -25,6 +26,8 @@ from fastroai.steps.outputs import Outputs
 from fastroai.steps.shared import Shared
 from fastroai.store.open_questions import Question
 from fastroai.store.record.log import RunLog
+
+_result_of: Final = filled(PipelineResult)
 
 
 class PipelineRun:
@@ -78,7 +81,7 @@ class PipelineRun:
             for (step, _), unit in units.open.items()
             if unit.error is not None and not isinstance(unit.error, CancelledError)
         }
-        return PipelineResult(
+        return _result_of(
             output=output,
             output_step=plan.output_step,
             step_outputs=outputs,

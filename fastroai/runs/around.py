@@ -61,7 +61,8 @@ class EndOnRecord(AbstractAsyncContextManager[object]):
         traceback: TracebackType | None,
     ) -> None:
         try:
-            await self._log.scope.end_inside()  # streams that were left open end with the run
+            if (scope := self._log.scope).open_inside:
+                await scope.end_inside()  # streams that were left open end with the run
         except BaseException as error:
             await self._failed(error)
             raise

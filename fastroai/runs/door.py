@@ -33,7 +33,7 @@ from fastroai.runs.progress.progress import OnProgress
 from fastroai.runs.progress.showing import ShowProgress, Watching
 from fastroai.runs.quoting import Reserve
 from fastroai.runs.request import RunRequest
-from fastroai.runs.running.turns import DO_NOT_WAIT, OnBusy, Turn, WhenBusy, check_existing
+from fastroai.runs.running.turns import DO_NOT_WAIT, OnBusy, Turn, WhenBusy, check_existing, when_busy
 from fastroai.runs.signatures import (
     DepsT,
     Forks,
@@ -139,14 +139,14 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
         tenant: str | None = None,
         on_existing: OnExisting = "fail",
         on_busy: OnBusy = "reject",
-        busy_timeout: Duration = 60.0,
+        busy_timeout: Duration = DO_NOT_WAIT.seconds,
         reserve: Reserve | None = None,
         budget: BudgetLike | None = None,
         on_event: OnEvent | None = None,
         progress: ShowProgress = False,
         on_progress: OnProgress | None = None,
-    ) -> Callable[[Listener | None], Awaitable[ResultT]]:
-        """Return the function that begins a run with these options, and tells a listener of its events."""
+    ) -> tuple[RunRequest[DepsT], RunStoreLike | None, OnExisting, WhenBusy]:
+        """Return the arguments of `_begin` for a run with these options."""
         request = RunRequest(
             inputs,
             deps,
@@ -159,8 +159,7 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
             limits=limits_of(budget),
             watching=Watching.of(progress, on_progress),
         )
-        busy = WhenBusy(on_busy, busy_timeout)
-        return lambda listener: self._begin(request.heard_by(listener), store, on_existing, busy)
+        return request, store, on_existing, when_busy(on_busy, busy_timeout)
 
     @opening
     @takes_options(_beginning)
@@ -225,7 +224,7 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
             ValueNotStorable: an input cannot be stored.
             RunStoreUnavailable: the store fails, after retries. The record that it has so far is kept.
         """
-        return await self._beginning(inputs, deps, tracer, **options)(None)
+        return await self._begin(*self._beginning(inputs, deps, tracer, **options))
 
     run = execute
     execute_sync: Opens[DepsT, InputT, ResultT] = blocking_twin(execute, of=_KIND)
@@ -252,7 +251,8 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
 
         Leaving the iteration early cancels the run. Errors of the run are raised at the end of the iteration.
         """
-        return RunStream(self._beginning(inputs, deps, tracer, **options))
+        request, *_ = begin = self._beginning(inputs, deps, tracer, **options)
+        return RunStream(lambda listener: self._begin(request.heard_by(listener), *begin[1:]))
 
     stream = execute_stream
 
@@ -272,7 +272,7 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
         force: bool = False,
         on_changed: OnChanged | None = None,
         on_busy: OnBusy = "reject",
-        busy_timeout: Duration = 60.0,
+        busy_timeout: Duration = DO_NOT_WAIT.seconds,
         reserve: Reserve | None = None,
         budget: BudgetLike | None = None,
         on_event: OnEvent | None = None,
@@ -295,7 +295,7 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
             watching=Watching.of(progress, on_progress),
             on_changed=on_changed,
         )
-        also, busy = also or self._answers(answers), WhenBusy(on_busy, busy_timeout)
+        also, busy = also or self._answers(answers), when_busy(on_busy, busy_timeout)
         return lambda listener: self._resume(request.heard_by(listener), store, busy, force=force, also=also)
 
     @resuming
@@ -568,9 +568,8 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
         check_mapping(request.inputs)
         keeper = request.labelling(self._keeper(needed_store(store, self.config.store)))
         inputs = self.checked_inputs(dict(request.inputs or {}))
-        return await self._in_turn(
-            request, keeper, busy, lambda run_id: keeper.begin_or_go_on(on_existing, run_id, inputs)
-        )
+        open_it = partial(keeper.begin_or_go_on, on_existing, inputs=inputs)
+        return await self._in_turn(request, keeper, busy, open_it)
 
     async def _resume(
         self,

@@ -41,9 +41,9 @@ from fastroai.usage.limits import NO_LIMITS, Limits, together
 DecisionT = TypeVar("DecisionT")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class OpenRun:
-    """A run that has begun."""
+    """A run that has begun. Nobody changes it. Not frozen, because that takes longer to make."""
 
     scope: Scope
     part: Part
@@ -151,6 +151,8 @@ class Execution:
         self._kind: RunKind = kind
         self._name, self._config, self._limits = name, config, limits
         self._hooks, self._accepts, self._estimate = hooks, accepts, estimate
+        self._seconds = in_seconds(first_given(config.total_timeout, default=None))
+        """Seconds that a run may take, if that is limited."""
         self._live: dict[str, list[LiveRun]] = {}
         """The live runs of this process, by run id. Runs that are nested in each other have the same id."""
 
@@ -206,8 +208,7 @@ class Execution:
         await stack.enter_async_context(scope)
         # Before the next await, so that the caller can pause or cancel at once.
         live = stack.enter_context(LiveRun(scope, self._live))
-        seconds = in_seconds(first_given(self._config.total_timeout, default=None))
-        await entered(stack, scope, self._kind, seconds)
+        await entered(stack, scope, self._kind, self._seconds)
         inputs = await check_inputs(self._accepts, dict(request.inputs or {}), scope)
         if aside_usd is not None:
             await stack.enter_async_context(reserved(scope, aside_usd))
@@ -222,7 +223,7 @@ class Execution:
             after = request.opening.last_signal
             heeding = heeding_signals(log.run.store, log.run.header, log.heed, after=after)
             await stack.enter_async_context(heeding)
-        return OpenRun(scope, scope.part, inputs, log, live, started, began)
+        return OpenRun(scope, started.part, inputs, log, live, started, began)
 
     async def _quoted(self, request: RunRequest[Any]) -> Decimal | None:
         """Return the US dollars to set aside for the run."""
@@ -287,8 +288,9 @@ class Execution:
                 run.log.resume_at = runner.resume_at
         finish = runner.finish
         assert finish is not None
-        if (raised := _of_run(finish, scope)) is not None:
-            finish.raised, finish.failure = raised, failure_of_run(raised)
+        if finish.raised is not None:
+            finish.raised = raised = _of_run(finish, finish.raised, scope)
+            finish.failure = failure_of_run(raised)
         await _tell_end(runner, finish)
         if run.log.scope is scope:
             run.log.finished = finish
@@ -344,11 +346,8 @@ def _heed(runner: Performer[Any], signal: Signal) -> None:
     runner.heed(StopRequested(reason="cancel was requested") if signal == "cancel" else PauseRequested())
 
 
-def _of_run(finish: RunFinished, scope: Scope) -> BaseException | None:
+def _of_run(finish: RunFinished, raised: BaseException, scope: Scope) -> BaseException:
     """Return the exception that a run raises: for a step's failure, one that names the step."""
-    raised = finish.raised
-    if raised is None:
-        return None
     if finish.step_id:
         wrapped = StepExecutionError(finish.step_id, raised)
         wrapped.__cause__ = raised

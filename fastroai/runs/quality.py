@@ -15,6 +15,7 @@ _is_degraded: Final = attrgetter("degraded")
 
 def quality_of(scope: Scope, errors: Collection[object], units: Iterable[BegunUnit]) -> Quality:
     """Return the quality of the run in `scope`, which went on after `errors` and has these units."""
-    degraded = bool(errors) or any(map(_is_degraded, units))
-    charges = scope.known_spending.charges
-    return "degraded" if degraded or any(charge.record.is_doubtful for charge in charges) else "clean"
+    is_degraded = bool(errors) or any(map(_is_degraded, units))
+    if not is_degraded and scope.has_spent:
+        is_degraded = any(charge.record.is_doubtful for charge in scope.spending.charges)
+    return "degraded" if is_degraded else "clean"

@@ -10,7 +10,7 @@ from typing_extensions import TypeVar
 
 from fastroai.errors import ConfigurationError
 from fastroai.runs.inputs import check_mapping
-from fastroai.runs.openings import Opening, RunKeeper, store_of
+from fastroai.runs.openings import Opening, RunKeeper, needed_store
 from fastroai.runs.own_limits import limits_on_record, limits_to_json
 from fastroai.runs.progress.showing import Watching
 from fastroai.runs.quoting import Reserve, check_reserve
@@ -102,9 +102,9 @@ class RunRequest(Generic[DepsT]):
         check_mapping(self.inputs)
         if self.run_id is not None:
             check_run_id(self.run_id)
-        found = store_of(store, configured) if run_of(current_scope()) is None else None
-        if found is None:
+        if (store is None and configured is None) or run_of(current_scope()) is not None:
             return self
+        found = needed_store(store, configured)
         opening = self.labelling(keeper(found)).begin(self.run_id, dict(self.inputs or {}))
         return replace(self, opening=opening)
 

@@ -32,14 +32,20 @@ class StepTiming:
 class RunUsage(SumsOfUsage):
     """The usage of a whole run."""
 
+    _records: tuple[RequestRecord, ...] = ()
+    _agent_calls: tuple[AgentCallUsage, ...] = ()
+    _tried: tuple[str, ...] = ()
+
     def __init__(self, scope: Scope) -> None:
         """Read the usage from the scope of a run that has ended."""
-        with scope.tree.lock:
-            spending = scope.known_spending
-            self._usage, self._records = spending.usage.copy(), tuple(spending.records)
-            self._agent_calls = spending.agent_calls
+        self._usage, self._span = Usage(), scope.span
+        if scope.has_spent:
+            with scope.tree.lock:
+                spending = scope.spending
+                self._usage, self._records = spending.usage.copy(), tuple(spending.records)
+                self._agent_calls = spending.agent_calls
+        if scope.routes:
             self._tried = tuple(route.variant for route in scope.routes)
-        self._span = scope.span
 
     def __repr__(self) -> str:
         return (

@@ -592,14 +592,14 @@ class Scope:
         """The part in which events of this scope happen: the innermost pipeline or graph, else the root."""
         if self._part is not None:
             return self._part
-        lineage = self.lineage()
-        for run in lineage:
-            if run.kind in RUNS:
-                break
-        else:
-            return Part(self.run_id, "", (lineage[-1].name,))
+        run = self
+        while run.kind not in RUNS:
+            if run.parent is None:
+                return Part(self.run_id, "", (run.name,))
+            run = run.parent
         if run._part is None:
-            outer = run if run.log is None else run.log.scope
+            log = run.log
+            outer = run if log is None else log.scope
             # The same as in a part read from a log, which has only places: routers have no place there.
             place = "" if outer is run else run.place_within(outer)
             run._part = Part(run.run_id, outer.name, (outer.name,)).inside(place)

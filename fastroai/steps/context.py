@@ -81,9 +81,9 @@ DEFAULT_MAP_CONCURRENCY: Final = 10
 _NO_TRACER: Final = NoOpTracer()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RunData:
-    """The data that all steps of one run share."""
+    """The data that all steps of one run share. Nobody changes it. Not frozen, as `StepData`."""
 
     pipeline: str
     path: tuple[str, ...]

@@ -35,7 +35,7 @@ from fastroai.runs.progress.progress import OnProgress
 from fastroai.runs.progress.showing import ShowProgress, Watching
 from fastroai.runs.quoting import Reserve
 from fastroai.runs.request import RunRequest
-from fastroai.runs.running.turns import DO_NOT_WAIT, OnBusy, WhenBusy
+from fastroai.runs.running.turns import DO_NOT_WAIT, OnBusy, WhenBusy, when_busy
 from fastroai.runs.signatures import Inputs
 from fastroai.runs.stream import RunStream
 from fastroai.runs.taking_up.serving import Which
@@ -149,7 +149,7 @@ class Flow(FrontDoor[None, Inputs, T], MapsRows[T], Generic[P, T]):
         tenant: str | None = None,
         on_existing: OnExisting = "fail",
         on_busy: OnBusy = "reject",
-        busy_timeout: Duration = 60.0,
+        busy_timeout: Duration = DO_NOT_WAIT.seconds,
         reserve: Reserve | None = None,
         budget: BudgetLike | None = None,
         on_event: OnEvent | None = None,
@@ -198,7 +198,7 @@ class Flow(FrontDoor[None, Inputs, T], MapsRows[T], Generic[P, T]):
             limits=limits_of(budget),
             watching=Watching.of(progress, on_progress),
         )
-        return await self._begin(request, store, on_existing, WhenBusy(on_busy, busy_timeout))
+        return await self._begin(request, store, on_existing, when_busy(on_busy, busy_timeout))
 
     def run_sync(self, *args: Any, **options: Any) -> T:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Run the flow as `run` does, with its arguments, and wait for the output without `await`.
@@ -241,7 +241,7 @@ class Flow(FrontDoor[None, Inputs, T], MapsRows[T], Generic[P, T]):
         tenant: str | None = None,
         on_existing: OnExisting = "fail",
         on_busy: OnBusy = "reject",
-        busy_timeout: Duration = 60.0,
+        busy_timeout: Duration = DO_NOT_WAIT.seconds,
         reserve: Reserve | None = None,
         budget: BudgetLike | None = None,
         on_event: OnEvent | None = None,

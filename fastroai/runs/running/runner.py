@@ -25,6 +25,7 @@ from fastroai.runs.running.machine import Cancel, Changed, Decision, Machine, Ou
 from fastroai.runs.running.units import BegunUnit, BegunUnits, Past
 from fastroai.runs.running.work import Work
 from fastroai.runtime import NO_RETRIES_USED, Scope
+from fastroai.runtime.budgets.bounds import NO_BOUNDS
 from fastroai.runtime.concurrency.isolation import going_on
 from fastroai.runtime.concurrency.tasks import end_tasks
 from fastroai.runtime.concurrency.wakeup import running_loop
@@ -272,14 +273,14 @@ class Runner:
             match decision:
                 case StepStarted():
                     self._ready.append(decision)
-                case Cancel():
-                    self._cancel(decision)
-                case Changed():
-                    self._work.follow(decision)
                 case RunFinished():
                     self.finish = decision
                     if not self._finished.done():
                         self._finished.set_result(None)
+                case Cancel():
+                    self._cancel(decision)
+                case Changed():
+                    self._work.follow(decision)
                 case StepSkipped(step_id=step_id, cause=cause):
                     self.skipped[step_id] = cause
                 case UnitDecision():
@@ -333,8 +334,7 @@ class Runner:
             or tracer is not None
             or around.tracer is not None
             or config.limits is not None
-            or bounds.account is not None
-            or bounds.ceilings
+            or (bounds is not NO_BOUNDS and (bounds.account is not None or bounds.ceilings))
         ):
             begun.opened = Scope(
                 "step",
@@ -387,9 +387,9 @@ class Runner:
                 self._keep_going()
                 await scope.end_inside()
             self._end(begun)
-            finished = self._work.finished(started, begun, output)
-            stored = None if run is None else self._work.stored(finished)
+            finished, stored = self._work.finished(started, begun, output), None
             if run is not None:
+                stored = self._work.stored(finished)
                 run.journal.check(finished if stored is None else stored)
         except BaseException as error:
             begun.worker = None
