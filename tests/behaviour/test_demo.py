@@ -19,7 +19,7 @@ from typing import Any
 
 import pydantic_ai
 import pytest
-from support.patience import PATIENCE
+from support.fork_server import Program
 
 from fastroai.testing import Fault, ModelServer, Reply, ServedRequest
 
@@ -170,23 +170,12 @@ def test_an_interrupted_run_says_what_it_spent_and_keeps_its_replies(
     offline_model.install(provider)
     add(docs, "0001", "0002", "0003", "0004", "0005", "0006")
     out = tmp_path / "out"
-    command = [
-        sys.executable,
-        str(SUPPORT_DESK),
-        "--docs",
-        str(docs),
-        "--out",
-        str(out),
-        "--concurrency",
-        "1",
-    ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout
-        while "0002-hub-offline" not in process.stdout.readline():
-            assert process.poll() is None
-        process.send_signal(signal.SIGINT)
-        _, complaints = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 130
+    process = Program(str(SUPPORT_DESK), "--docs", str(docs), "--out", str(out), "--concurrency", "1")
+    while "0002-hub-offline" not in process.stdout.readline():
+        assert process.returncode is None
+    process.send_signal(signal.SIGINT)
+    code, _, complaints = process.end()
+    assert code == 130
     assert re.fullmatch(r"stopped; spent \$0\.00\d+\n", complaints)
     assert (out / "0001-double-charge.txt").exists()
     assert not (out / "0006-cancel-before-renewal.txt").exists()

@@ -19,7 +19,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from support.fork_server import UvicornProcess
+from support.fork_server import Program, UvicornProcess
 from support.patience import PATIENCE
 
 from fastroai.store import SQLiteSpendStore
@@ -478,14 +478,17 @@ async def test_operators_hear_of_spending_see_it_by_customer_and_raise_a_limit(
     shares = [share for share in (50, 80, 95) if spent >= DAILY_USD * share / 100]
     assert told == [f"customer gil has spent {share} % of $0.01 today" for share in shares] != []
 
-    command = [sys.executable, "-m", "fastroai.cli", "spend", "set", "gil", "1", "--reason", "a large order"]
-    place = ["--store", str(first.folder / "spend.db")]
-    raised = await asyncio.to_thread(subprocess.run, [*command, *place], cwd=ROOT, capture_output=True)
-    assert raised.returncode == 0, raised.stderr
+    place = ("--store", str(first.folder / "spend.db"))
+    await on_the_command_line("spend", "set", "gil", "1", "--reason", "a large order", *place)
     for name, worker in zip(("one-more", "another"), own_workers, strict=True):
         assert (await worker.put(f"gil/runs/{name}")).status_code == 202
         story = await until_ended(worker, f"gil/runs/{name}")
         assert story[-1].data["status"] == "finished"
+
+
+async def on_the_command_line(*arguments: str) -> None:
+    code, out, err = await asyncio.to_thread(Program("-m", "fastroai.cli", *arguments).end)
+    assert code == 0, out + err
 
 
 def costly(answer: Callable[[ServedRequest], Reply]) -> Callable[[ServedRequest], Reply]:
@@ -529,10 +532,8 @@ async def test_an_answer_from_the_command_line_is_found_by_the_workers(
     news = await here.all_news("jon/runs/1")
     (asked,) = news[-1].data["questions"]
     question = f"jon.1:{asked['key']}"
-    command = [sys.executable, "-m", "fastroai.cli", "review", "answer", question, "true"]
-    place = ["--reviewer", "Mia", "--store", str(tmp_path / "runs.db")]
-    given = await asyncio.to_thread(subprocess.run, [*command, *place], cwd=ROOT, capture_output=True)
-    assert given.returncode == 0, given.stderr
+    place = ("--reviewer", "Mia", "--store", str(tmp_path / "runs.db"))
+    await on_the_command_line("review", "answer", question, "true", *place)
     after = await until_ended(there, "jon/runs/1", last_id(news))
     assert "We pay it." in text_in(after)
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from support.patience import PATIENCE
+from support.fork_server import Program
 
 from fastroai.store import RunHistory, SQLiteRunStore
 
@@ -25,17 +23,10 @@ def examples(tmp_path: Path) -> Path:
     return tmp_path / "examples"
 
 
-def demo(examples: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "demo", *arguments]
-    return subprocess.run(
-        command, cwd=examples, capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
-
-
 async def test_the_demo_tells_a_true_story(examples: Path) -> None:
-    done = demo(examples)
-    assert (done.returncode, done.stderr) == (0, "")
-    said = " ".join(done.stdout.split())
+    code, out, err = Program("-m", "demo", folder=examples).end()
+    assert (code, err) == (0, "")
+    said = " ".join(out.split())
     assert "1 request sent" in said
     assert "Mia says yes" in said
     assert "make view shows these runs on http://127.0.0.1:" in said
@@ -61,5 +52,8 @@ async def test_the_demo_tells_a_true_story(examples: Path) -> None:
 
 
 def test_there_is_nothing_to_view_before_the_demo(examples: Path) -> None:
-    done = demo(examples, "view")
-    assert (done.returncode, done.stderr) == (2, "there are no runs yet: make demo\n")
+    assert Program("-m", "demo", "view", folder=examples).end() == (
+        2,
+        "",
+        "there are no runs yet: make demo\n",
+    )

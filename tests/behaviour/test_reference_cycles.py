@@ -27,6 +27,13 @@ from fastroai.functions import flow
 from fastroai.store import RunStore
 
 
+@pytest.fixture(autouse=True)
+def heap_of_this_test() -> None:
+    """The collections of a test do not look at what thousands of tests before it have left alive."""
+    gc.collect()
+    gc.freeze()
+
+
 async def left_by(run: Callable[[], Awaitable[object]]) -> int:
     """Count the objects that only the collector can free after a run."""
     for _ in range(3):  # what is made once, or kept from one run to the next, is there then

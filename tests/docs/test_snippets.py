@@ -32,6 +32,7 @@ import pytest
 from opentelemetry.metrics import _internal
 from opentelemetry.util._once import Once
 from page_scripts import INCLUDE, Script, blocks_of, files_of, has_hidden_parts
+from support.fork_server import Program
 from support.printed_on_pages import without_what_varies
 
 import fastroai
@@ -117,19 +118,23 @@ WITH_TESTS = [page for page in PAGES if TESTS.search(page.read_text()) and page 
 """Of the others, the commands on the page run the tests."""
 
 
-@pytest.mark.parametrize("page", WITH_TESTS, ids=name_of)
-def test_the_tests_on_a_page_pass(page: Path, server: ModelServer) -> None:
+def test_the_tests_on_pages_pass(server: ModelServer) -> None:
     """A recording is made with the model server; replayed, it asks nobody."""
     rules(server)
-    Path("test_page.py").write_text(as_file(page))
-    command = [sys.executable, "-m", "pytest", "-qq", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto"]
-    is_recorded = "--record-models" in page.read_text()
-    for option in ("--record-models", "-qq") if is_recorded else ("-qq",):
-        asked = server.ledger.totals().requests
-        done = subprocess.run([*command, option, "test_page.py"], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        has_asked = server.ledger.totals().requests > asked
-        assert not is_recorded or has_asked == (option == "--record-models")
+    files = {page: f"test_{page.stem.replace('-', '_')}.py" for page in WITH_TESTS}
+    for page, file in files.items():
+        Path(file).write_text(as_file(page))
+    run_tests("--record-models", *files.values())
+    recorded = [file for page, file in files.items() if "--record-models" in page.read_text()]
+    asked = server.ledger.totals().requests
+    run_tests("-qq", *recorded)
+    assert server.ledger.totals().requests == asked > 0 < len(recorded)
+
+
+def run_tests(*arguments: str) -> None:
+    options = ("-qq", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto")
+    code, out, err = Program("-m", "pytest", *options, *arguments).end()
+    assert code == 0, out + err
 
 
 def test_what_a_page_shows_is_compared_with_what_its_code_prints(server: ModelServer, tmp_path: Path) -> None:

@@ -111,6 +111,7 @@ def _run_program(
     try:
         if words[0] == "-m":
             sys.argv = list(words[1:])
+            sys.path.insert(0, str(folder))
             runpy.run_module(words[1], run_name="__main__", alter_sys=True)
         else:
             sys.argv = list(words)

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.fork_server import Program
 from support.patience import PATIENCE
 from support.run_logs import support_desk
 
@@ -51,34 +52,35 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def fastroai(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "fastroai.cli", "runs", *arguments, "--store", "runs.db"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
+RUNS = ("-m", "fastroai.cli", "runs")
+
+
+def fastroai(folder: Path, *arguments: str) -> tuple[int, str, str]:
+    return Program(*RUNS, *arguments, "--store", "runs.db", folder=folder).end()
 
 
 @pytest.mark.slow
 def test_a_run_whose_process_was_killed_is_seen_resumed_and_deleted(folder: Path) -> None:
-    with subprocess.Popen(
-        [sys.executable, "app.py"], cwd=folder, env={**os.environ, "HANG": "1"}, stdout=subprocess.PIPE
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"in the second step\n"
-        running = json.loads(fastroai(folder, "list", "--json").stdout)
-        assert [(run["run_id"], run["status"]) for run in running] == [("one", "running")]
-        process.send_signal(signal.SIGKILL)
-    assert "interrupted" in fastroai(folder, "list").stdout, "at once, not when the lease ends"
-    resumed = fastroai(folder, "resume", "one", "--pipeline", "app:desk")
+    process = Program("app.py", folder=folder, environment={"HANG": "1"})
+    assert process.stdout.readline() == "in the second step\n"
+    running = json.loads(fastroai(folder, "list", "--json")[1])
+    assert [(run["run_id"], run["status"]) for run in running] == [("one", "running")]
+    process.kill()
+    process.end()
+    assert "interrupted" in fastroai(folder, "list")[1], "at once, not when the lease ends"
+    resume = (*RUNS, "resume", "one", "--pipeline", "app:desk", "--store", "runs.db")
+    resumed = subprocess.run(
+        [sys.executable, *resume],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        stdin=subprocess.DEVNULL,
+    )
     assert (resumed.returncode, resumed.stdout) == (0, "run one: finished\nfirst, second\n")
     assert "first: started" not in resumed.stderr
     assert "ignored" not in resumed.stderr, "nothing is left over when the process exits"
-    explained = fastroai(folder, "trace", "one").stdout
+    _, explained, _ = fastroai(folder, "trace", "one")
     assert "the run was resumed; its process had died or stopped in second" in explained
 
 
@@ -189,8 +191,8 @@ def with_a_run(tmp_path: Path) -> Path:
 
 
 def test_an_error_is_one_line(with_a_run: Path) -> None:
-    gone = fastroai(with_a_run, "show", "nope")
-    assert (gone.returncode, gone.stdout, gone.stderr.count("\n")) == (3, "", 1)
+    code, out, err = fastroai(with_a_run, "show", "nope")
+    assert (code, out, err.count("\n")) == (3, "", 1)
 
 
 @pytest.mark.parametrize(("answer", "code"), [(b"y\n", 0), (b"n\n", 4)])

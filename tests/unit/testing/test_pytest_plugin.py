@@ -314,14 +314,10 @@ def test_every_public_name_is_there_and_another_is_not() -> None:
     assert sys.modules["fastroai.testing"] is fastroai.testing
 
 
-@pytest.mark.parametrize(
-    ("option", "outcomes"),
-    [("", {"passed": 1, "failed": 2}), ("usefixtures = empty_spend_limits", {"passed": 3})],
-)
+@pytest.mark.usefixtures("modules_stay")
 def test_a_spend_limit_without_a_store_begins_anew_in_each_test_where_that_is_switched_on(
-    option: str, outcomes: dict[str, int], pytester: pytest.Pytester
+    pytester: pytest.Pytester,
 ) -> None:
-    pytester.makeini(f"[pytest]\n{option}\n")
     pytester.makepyfile(
         """
         import asyncio
@@ -342,6 +338,10 @@ def test_a_spend_limit_without_a_store_begins_anew_in_each_test_where_that_is_sw
             assert asyncio.run(LIMIT.status()).spent_usd > 0
         """
     )
-    result = pytester.runpytest_subprocess("-W", "error", "-p", "no:asyncio", "-p", "no:llmock")
 
-    result.assert_outcomes(**outcomes)
+    def run() -> pytest.RunResult:
+        return pytester.runpytest_inprocess("-W", "error", "-p", "no:asyncio")
+
+    run().assert_outcomes(passed=1, failed=2)
+    pytester.makeini("[pytest]\nusefixtures = empty_spend_limits")
+    run().assert_outcomes(passed=3)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 from contextlib import aclosing, suppress
 from decimal import Decimal
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Any
 import pytest
 from support.counting_store import Counting
 from support.faulty_store import FaultyStore, Write, gone
+from support.fork_server import Program
 
 from fastroai.errors import ContractViolation, RunStoreUnavailable
 from fastroai.human import Inbox
@@ -128,18 +127,9 @@ async def test_processes_that_race_on_a_flow_lose_no_report(tmp_path: Path) -> N
         runs = WorkflowRuns(store)
         flow_id = await begun(runs, LOOP)
         await runs.iteration_start(flow_id, "one")
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-        workers = [
-            await asyncio.create_subprocess_exec(
-                sys.executable,
-                *("-m", "support.workflow_worker", str(path), flow_id, str(reports)),
-                stdout=asyncio.subprocess.PIPE,
-                env=environment,
-            )
-            for _ in range(2)
-        ]
-        ends = await asyncio.gather(*(worker.communicate() for worker in workers))
-        assert [worker.returncode for worker in workers] == [0, 0], ends
+        workers = [Program("-m", "support.workflow_worker", path, flow_id, reports) for _ in range(2)]
+        ends = [await asyncio.to_thread(worker.end) for worker in workers]
+        assert [code for code, _, _ in ends] == [0, 0], ends
         audit = await runs.audit(flow_id)
         assert isinstance(audit, AuditAnswer)
         assert [one.iteration for one in audit.iterations["one"]] == [*range(1, 2 * reports + 1)]
