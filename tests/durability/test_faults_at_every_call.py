@@ -1,6 +1,6 @@
 """Runs whose store fails at one call, or from one call on: nothing is lost, and nothing is done twice unsaid.
 
-Every seventh call of a store in memory here, and a few of each server; every call of every store with
+Every fifteenth call of a store in memory here, and a few of each server; every call of every store with
 `make faults`.
 """
 
@@ -32,7 +32,7 @@ from fastroai.store import MemoryRunStore, SQLiteRunStore
 WHOLE: Final = bool(os.environ.get("FASTROAI_FAULTS"))
 """Whether something happens to every single call; else to some of them."""
 SEED: Final = seed_of_choices("FASTROAI_FAULTS_SEED", searches=WHOLE)
-STRIDE: Final = 1 if WHOLE else 7
+STRIDE: Final = 1 if WHOLE else 15
 SOME: Final = 3
 """Calls of each run of a server, and of a file."""
 FOR_GOOD: Final = 1_000_000

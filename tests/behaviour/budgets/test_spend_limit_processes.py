@@ -1,4 +1,4 @@
-"""The proof of a spend limit: eight processes, one model server, and one of them is killed.
+"""The proof of a spend limit: four processes, one model server, and one of them is killed.
 
 Judged by the server's own ledger and the published prices, not by what FastroAI says that it has spent.
 """
@@ -34,7 +34,7 @@ from fastroai import FastroAgent, SpendLimit
 from fastroai.testing import Fault, LedgerEntry, ModelServer, Reply
 from fastroai.usage import SpendBalance, SpendClaim, SpendStore, SpendVerdict
 
-PROCESSES = 8
+PROCESSES = 4
 REQUESTS_EACH = 3
 HELD = 2
 """Requests that the killed process had sent, and as many that it had not."""
@@ -113,7 +113,7 @@ def answered(workers: Workers, count: int) -> list[Outcome]:
 
 
 @pytest.mark.parametrize("kept", SHARED_KINDS, indirect=True)
-async def test_eight_processes_never_cross_their_limit_and_use_it_up_though_one_is_killed(
+async def test_processes_never_cross_their_limit_and_use_it_up_though_one_is_killed(
     kept: Kept, workers: Workers, server: ModelServer
 ) -> None:
     server.rule(lambda request: request.prompt.startswith("hang"), Reply(fault=Fault.hang()))

@@ -1,6 +1,6 @@
 """Answers, batches, compactions, background responses and purchases, and tasks that outlive their scope.
 
-All under one spend limit, in one process and in eight. Judged by what the provider billed.
+All under one spend limit, in one process and in four. Judged by what the provider billed.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ async def test_a_limit_holds_for_all_kinds_of_spending_at_once(tmp_path: Path) -
     assert_holds([bill], await settled(path))
 
 
-def test_a_limit_holds_for_all_kinds_of_spending_in_eight_processes(tmp_path: Path) -> None:
+def test_a_limit_holds_for_all_kinds_of_spending_in_four_processes(tmp_path: Path) -> None:
     path = tmp_path / "spending.db"
-    workers = Workers(8, work)
+    workers = Workers(4, work)
     try:
         bills: list[Bill] = workers.do(Rush(Place("sqlite", str(path)), LIMIT, rounds=2, calls=5))  # type: ignore[arg-type]
     finally:

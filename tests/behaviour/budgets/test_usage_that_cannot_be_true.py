@@ -99,8 +99,12 @@ class ResponsesGateway(Gateway):
         return FastroAgent(model, model_settings=settings, **options)
 
 
-async def ask_until_stopped(agent: FastroAgent[None, str], times: int = 60) -> list[BaseException]:
-    answers = await asyncio.gather(*(agent.run("q") for _ in range(times)), return_exceptions=True)
+TIMES = 20
+"""Requests at once, of which no budget here pays for all."""
+
+
+async def ask_until_stopped(agent: FastroAgent[None, str]) -> list[BaseException]:
+    answers = await asyncio.gather(*(agent.run("q") for _ in range(TIMES)), return_exceptions=True)
     return [answer for answer in answers if isinstance(answer, BaseException)]
 
 
@@ -111,7 +115,7 @@ async def test_a_budget_of_money_charges_the_bound_of_each_request(usage: dict[s
         stops = await ask_until_stopped(gateway.agent())
     assert stops
     assert all(isinstance(stop, BudgetExceeded) for stop in stops)
-    assert gateway.requests + len(stops) == 60
+    assert gateway.requests + len(stops) == TIMES
     bounds = [record.bound_usd for record in scope.records]
     assert len(bounds) == gateway.requests
     assert scope.usage.committed_usd == sum(bound or 0 for bound in bounds)
@@ -134,7 +138,7 @@ async def test_a_budget_of_tokens_charges_the_bound_of_each_request(usage: dict[
     gateway = Gateway(usage)
     async with budget_scope(Budget(tokens=2_000)) as scope:
         assert await ask_until_stopped(gateway.agent())
-    assert 0 < gateway.requests < 20
+    assert 0 < gateway.requests < TIMES
     assert scope.usage.total_tokens == 0, "no impossible count is added to a sum"
     assert 0 < scope.usage.committed_tokens <= 2_000
 
@@ -146,7 +150,7 @@ async def test_a_spend_limit_charges_the_bound_of_each_request(usage: dict[str, 
     assert await ask_until_stopped(gateway.agent(budget=limit))
     status = await limit.status()
     assert 0 < status.spent_usd <= BUDGET
-    assert gateway.requests < 60
+    assert gateway.requests < TIMES
 
 
 async def test_the_warning_says_what_is_wrong_with_the_usage() -> None:

@@ -124,8 +124,13 @@ async def check_each(store: Any, harm: Callable[..., Awaitable[None]], *, is_val
     assert number >= least, places
 
 
+HARMS = (lose, damage, empty, lose_half)
+CASES = [(kind, harm) for kind in KINDS for harm in (HARMS if kind == "memory" else (lose, empty))]
+"""A store does not look into a value, except that it may take an empty one for none."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("harm", [lose, damage, empty, lose_half])
+@pytest.mark.parametrize(("store", "harm"), CASES, indirect=["store"])
 async def test_the_other_runs_go_on_whatever_key_of_a_run_is_lost_or_damaged(store: Any, harm: Any) -> None:
     await check_each(store, partial(harm, store), is_value=False, least=3)
 
