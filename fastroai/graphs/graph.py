@@ -48,6 +48,7 @@ from fastroai.runs.nesting import NestedStep
 from fastroai.runs.openings import AlsoOnRecord, RunKeeper, needed_store
 from fastroai.runs.request import RunRequest
 from fastroai.runs.signatures import DepsT, InputT, ResumeOptions, blocking_twin
+from fastroai.runtime import blocking
 from fastroai.steps import BaseStep, PipelineConfig, StepConfig, StepContext
 from fastroai.steps.config import limits_in
 from fastroai.steps.context import scope_of
@@ -556,6 +557,8 @@ class Graph(
         """
         quote = Quote.unknown("a graph, whose nodes run as often as its edges say; give it a budget")
         return quote.within(*(self._limits or NO_LIMITS).budgets)
+
+    estimate_sync = blocking(estimate, of="graph")
 
     # --- parts ---
 
