@@ -58,8 +58,9 @@ async def show(run_id: str, store: str, codec: str | None, as_json: bool) -> int
 
     output = console()
     output.print(*run_lines(run, trace), sep="\n")
-    output.print()
-    output.print(steps_table(trace))
+    if trace.steps:  # a run of rows has none
+        output.print()
+        output.print(steps_table(trace))
     return OK
 
 
