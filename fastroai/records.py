@@ -509,6 +509,36 @@ class SumsOfUsage:
         """Number of requests that were sent and whose usage never came."""
         return self.usage.unmeasured_requests
 
+    @property
+    def unpriced_units(self) -> tuple[str, ...]:
+        """Names of used or bought units without a known price, each once."""
+        return self.usage.unpriced_units
+
+    @property
+    def uncertain_usd(self) -> Decimal:
+        """The most that unpriced and unmeasured requests can have cost beyond `cost_usd`, in US dollars."""
+        return self.usage.uncertain_usd
+
+    @property
+    def unbounded_requests(self) -> int:
+        """Number of requests of unknown cost without a known bound; they are not in `uncertain_usd`."""
+        return self.usage.unbounded_requests
+
+    @property
+    def unmeasured_bound_tokens(self) -> int:
+        """The most tokens that unmeasured requests can have used beyond those reported, if that is known."""
+        return self.usage.unmeasured_bound_tokens
+
+    @property
+    def committed_usd(self) -> Decimal:
+        """The amount that budgets read, in US dollars: `cost_usd` and `uncertain_usd` together."""
+        return self.usage.committed_usd
+
+    @property
+    def committed_tokens(self) -> int:
+        """The tokens that budgets read: those used, and the bounds of unmeasured requests."""
+        return self.usage.committed_tokens
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentCallUsage(SumsOfUsage):

@@ -51,15 +51,16 @@ async def show(run_id: str, store: str, codec: str | None, as_json: bool) -> int
     async with opened_history(store, codec) as history:
         run, trace = await history.summary(run_id), await history.trace(run_id)
     if as_json:
-        shape: dict[str, JsonValue] = {**run_shape(run), "version": trace.version}
+        shape: dict[str, JsonValue] = {**run_shape(run, run.spent(trace)), "version": trace.version}
         print_json({**shape, "steps": [step_shape(step) for step in trace.steps]})
         return OK
     from fastroai.cli.tables import console, run_lines, steps_table
 
     output = console()
     output.print(*run_lines(run, trace), sep="\n")
-    output.print()
-    output.print(steps_table(trace))
+    if trace.steps:  # a run of rows has none
+        output.print()
+        output.print(steps_table(trace))
     return OK
 
 

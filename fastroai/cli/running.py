@@ -12,9 +12,9 @@ from fastroai.cli.opened import opened_store
 from fastroai.cli.reading import print_json
 from fastroai.cli.shapes import run_shape
 from fastroai.cli.targets import codec_at, import_target, json_object, json_value
+from fastroai.cli.text import cost
 from fastroai.errors import ConfigurationError, FastroAIError, FlowStopped
 from fastroai.plain_text import plain, plain_json
-from fastroai.records import dollars
 from fastroai.store.reading.history import RunHistory
 
 if TYPE_CHECKING:
@@ -121,9 +121,10 @@ async def _run(
 async def _tell(history: RunHistory, run_id: str, as_json: bool) -> None:
     run, trace = await history.summary(run_id), await history.trace(run_id)
     if as_json:
-        print_json({**run_shape(run), "output": trace.output})
+        print_json({**run_shape(run, run.spent(trace)), "output": trace.output})
         return
-    spent = f", {dollars(run.cost_usd)} in all" if run.requests else ""
+    usage = run.spent(trace)
+    spent = f", {cost(usage)} in all" if cost(usage) else ""
     print(plain(f"run {run_id}: {run.status}{spent}"))
     if run.status == "finished":
         output = trace.output

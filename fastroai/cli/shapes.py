@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import JsonValue
 
 if TYPE_CHECKING:
+    from fastroai.records import Usage
     from fastroai.store.open_questions import Question
     from fastroai.store.reading.history import RunSummary
     from fastroai.store.reading.step_summaries import StepSummary
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
     from fastroai.store.record.conversations import AgentConversation
 
 _RUN: Final = (
-    "run_id pipeline status started_at updated_at requests failed_requests cost_usd error forked_from tags "
-    "tenant owner lease_until due_at"
+    "run_id pipeline status started_at updated_at requests failed_requests cost_usd cost_complete error "
+    "forked_from tags tenant owner lease_until due_at"
 )
 _QUESTION: Final = (
     "id run_id pipeline node visit question answer_schema options to asked_at deadline tags tenant"
@@ -45,10 +46,14 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def run_shape(run: RunSummary) -> dict[str, JsonValue]:
-    """Return a run in brief."""
+def run_shape(run: RunSummary, spent: Usage | None = None) -> dict[str, JsonValue]:
+    """Return a run in brief, with what it has `spent` if more is known of that than its summary says."""
     rows: JsonValue = None if run.rows is None else asdict(run.rows)
-    return {**fields_of(_RUN.split(), run), "rows": rows}
+    shape = {**fields_of(_RUN.split(), run), "rows": rows}
+    if spent is not None:
+        known = fields_of(("failed_requests", "cost_usd", "cost_complete"), spent)
+        shape |= {"requests": spent.request_count, **known}
+    return shape
 
 
 def question_shape(question: Question) -> dict[str, JsonValue]:

@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fastroai.cli.text import cost, local, took
+from fastroai.cli.text import at_least, cost, known_cost, local, took
+from fastroai.durations import duration
 from fastroai.plain_text import plain
 from fastroai.records import dollars
 
@@ -60,14 +61,19 @@ def runs_table(runs: Iterable[RunSummary]) -> Table:
     table = columns("run", "pipeline", "status", "started", "took", "requests", "cost", *named, "error")
     for run in found:
         counts = "" if run.rows is None else str(run.rows).replace(" rows", "")
+        requests = at_least(str(run.requests or ""), is_all=run.counts_complete)
+        has_spent = run.requests or run.cost_usd or not run.cost_complete
+        spent = known_cost(run.cost_usd, is_complete=run.cost_complete) if has_spent else ""
+        took_all = run.status not in ("interrupted", "set_aside")
+        length = "" if run.duration is None else duration(run.duration.total_seconds())
         table.add_row(
             text_cell(run.run_id),
             text_cell(run.pipeline or ""),
             status_cell(run.status),
             Text(local(run.started_at)),
-            Text(took(run.started_at, run.updated_at)),
-            Text(str(run.requests or ""), justify="right"),
-            Text(dollars(run.cost_usd) if run.requests else "", justify="right"),
+            Text(at_least(length, is_all=took_all)),
+            Text(requests, justify="right"),
+            Text(spent, justify="right"),
             *([Text(counts)] if has_rows else []),
             text_cell(run.error or "", "red", one_line=True),
         )
@@ -159,7 +165,11 @@ def run_lines(run: RunSummary, trace: RunTrace) -> Iterable[Text]:
     requests = usage.request_count
     has_spent = trace.records or cost(usage)
     spent = f", {requests} request{'s'[requests == 1 :]}, {cost(usage)}" if has_spent else ""
-    yield Text(f"started {local(run.started_at)}, took {took(run.started_at, run.updated_at)}{spent}")
+    length = run.duration
+    if run.status in ("interrupted", "set_aside"):  # the log knows more than the header
+        length = trace.entries[-1].at - trace.started_at
+    lasted = "" if length is None else f", took {duration(length.total_seconds())}"
+    yield Text(f"started {local(run.started_at)}{lasted}{spent}")
     for wait in () if trace.ended is None else trace.ended.waits:
         question = f" to question {run.run_id}:{wait.id}" if wait.what == "question" else ""
         yield text_cell(f"{wait}{question}", "yellow")

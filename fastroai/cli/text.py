@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from decimal import Decimal
 
 from fastroai.durations import duration
 from fastroai.records import Usage, dollars
@@ -22,6 +23,16 @@ def cost(usage: Usage) -> str:
     """Return the cost as text, with a plus if a part of it is unknown."""
     if not (usage.request_count or usage.cost_usd):
         return ""
-    if not (usage.cost_usd or usage.cost_complete):
+    return known_cost(usage.cost_usd, is_complete=usage.cost_complete)
+
+
+def known_cost(usd: Decimal, *, is_complete: bool) -> str:
+    """Return what is known of a cost as text, with a plus if it is not the whole cost."""
+    if not (usd or is_complete):
         return "unknown"
-    return f"{dollars(usage.cost_usd)}{'' if usage.cost_complete else ' +'}"
+    return at_least(dollars(usd), is_all=is_complete)
+
+
+def at_least(text: str, *, is_all: bool) -> str:
+    """Return a count, cost or duration as text, with a plus if there can be more."""
+    return text if is_all or not text else f"{text} +"

@@ -17,9 +17,9 @@ from fastroai.cli.opened import opened_flow_store
 from fastroai.cli.reading import print_json
 from fastroai.cli.running import made_by
 from fastroai.cli.targets import codec_at, import_target, json_object, json_value
+from fastroai.cli.text import known_cost
 from fastroai.errors import ConfigurationError, RunNotFound, nearest_hint
 from fastroai.plain_text import plain, plain_json
-from fastroai.records import dollars
 from fastroai.runs.openings import OnExisting
 from fastroai.runtime.facts import RunFinished
 from fastroai.steps import PipelineConfig
@@ -136,6 +136,7 @@ def _shape(result: WorkflowResult, place: str) -> dict[str, JsonValue]:
         "violations": {step: [*wrong] for step, wrong in result.violations.items()},
         "questions": [in_json(question) for question in result.questions],
         "cost_usd": str(result.usage.cost_usd),
+        "cost_complete": result.usage.cost_complete,
         "store": place,
     }
 
@@ -147,7 +148,8 @@ def _words(options: Mapping[str, str | None]) -> list[str]:
 
 def _tell(result: WorkflowResult, place: str, codec: str | None, again: Sequence[str]) -> None:
     """Print how a run ended. If it can go on, print the commands for that; `again` is the last of them."""
-    print(plain(f"run {result.run_id}: {result.status}, {dollars(result.usage.cost_usd)}. {result.reason}"))
+    spent = known_cost(result.usage.cost_usd, is_complete=result.usage.cost_complete)
+    print(plain(f"run {result.run_id}: {result.status}, {spent}. {result.reason}"))
     for question in result.questions:
         answers = [one if isinstance(one, str) else json.dumps(one) for one in question.options or ()]
         chosen = f" ({', or '.join(answers)})" if answers else ""

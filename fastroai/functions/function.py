@@ -27,7 +27,7 @@ from fastroai.records import CallRecord
 from fastroai.rows.door import EstimateOptions, MapsRows
 from fastroai.rows.source import RowSource, inputs_of_row
 from fastroai.rows.target import RowCall, RowTarget
-from fastroai.runtime import current_scope
+from fastroai.runtime import current_scope, run_blocking
 from fastroai.steps import BaseStep, PipelineConfig, ResolvedConfig, StepConfig, StepContext
 from fastroai.steps.base import UNKNOWN_COST
 from fastroai.steps.config import resolve
@@ -195,6 +195,24 @@ class Function(BaseStep[Any, OutputT], MapsRows[OutputT], Generic[P, OutputT]):
         arguments = self.signature.bind(args, kwargs)
         async with nothing_paid(self._config.limits):
             return await self._quoted_with(arguments)
+
+    @overload
+    def estimate_sync(
+        self, *, rows: RowSource, sample: int = ..., **options: Unpack[EstimateOptions]
+    ) -> Quote: ...
+    @overload
+    def estimate_sync(self, *args: P.args, **kwargs: P.kwargs) -> Quote: ...
+    def estimate_sync(self, *args: Any, **kwargs: Any) -> Quote:
+        """Estimate the cost of a call, or of a `map`, as `estimate` does. For scripts and worker threads.
+
+        Raises:
+            RunningLoopError: this thread has a running event loop: `await` the method `estimate` there.
+        """
+        return run_blocking(
+            lambda: self.estimate(*args, **kwargs),
+            called=f"{self.name}.estimate_sync",
+            instead=f"{self.name}.estimate",
+        )
 
     async def quoted(self, context: StepContext[Any], find: FindArguments) -> Quote:
         """Estimate a call with the arguments that `find` returns."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import cached_property
@@ -49,6 +48,7 @@ from fastroai.runs.nesting import NestedStep
 from fastroai.runs.openings import AlsoOnRecord, RunKeeper, needed_store
 from fastroai.runs.request import RunRequest
 from fastroai.runs.signatures import DepsT, InputT, ResumeOptions, blocking_twin
+from fastroai.runtime import blocking
 from fastroai.steps import BaseStep, PipelineConfig, StepConfig, StepContext
 from fastroai.steps.config import limits_in
 from fastroai.steps.context import scope_of
@@ -61,8 +61,6 @@ from fastroai.store.run_store import RunStore, RunStoreLike
 from fastroai.store.signals import Signal
 from fastroai.usage import Budget, BudgetLike, Quote
 from fastroai.usage.limits import NO_LIMITS, limits_of, together
-
-logger = logging.getLogger("fastroai.graphs")
 
 
 @other_names(
@@ -150,7 +148,8 @@ class Graph(
             decider: The agent that decides between `llm_decide` edges.
             entry: The first node; by default the one node without incoming edges.
             terminals: The last nodes; by default the nodes without outgoing edges.
-            pause_nodes: Nodes whose output is a question to a person; `resume(run_id, input=...)` answers.
+            pause_nodes: Nodes whose output is a question to a person; `resume(run_id, input=...)` answers. A
+                graph with such nodes needs a store: without one, a run of it is refused before it begins.
             max_steps: Maximum number of visits to nodes; a run that would make more fails. 100 by default, or
                 three for each node if that is more.
             on_branch_failure: What the failure of a branch does to other branches of its fork. `"fail_all"`
@@ -559,6 +558,8 @@ class Graph(
         quote = Quote.unknown("a graph, whose nodes run as often as its edges say; give it a budget")
         return quote.within(*(self._limits or NO_LIMITS).budgets)
 
+    estimate_sync = blocking(estimate, of="graph")
+
     # --- parts ---
 
     async def _execute(self, request: RunRequest[DepsT]) -> GraphResult[OutputT]:
@@ -568,6 +569,9 @@ class Graph(
         try:
             async with AsyncExitStack() as stack:
                 opened = await execution.open(stack, request, scope, self.definition)
+                if self._plan.pauses and opened.log.run is None:
+                    expected = f"a store that keeps the run, which waits for {_answers(self._plan.pauses)}"
+                    raise ConfigurationError("store", None, f"{expected}: run(..., store=...)")
                 run = GraphRun(self._setup, opened, request)
                 finish = await execution.perform(opened, run.runner, run.decisions)
                 if finish.raised is not None:
@@ -589,8 +593,6 @@ class Graph(
         assert ending is not None
         run.ask_around()
         run.opened.halt_around(finish)
-        if ending == "paused" and run.opened.kept is None:
-            logger.warning("run %r is paused, and no store keeps it: it cannot be resumed", scope.run_id)
         return run.result(ending, finish, None)
 
     def _heed(self, run_id: str | None, signal: Signal) -> bool:
@@ -632,3 +634,9 @@ class Graph(
 def _check_writes(plan: GraphPlan, node: str, output: object) -> None:
     """Raise `ContractViolation` if an output lacks a value that its node declares to write."""
     writes_of(plan, node, output, {})
+
+
+def _answers(pauses: Collection[str]) -> str:
+    """Return the answers that pause nodes wait for, as text."""
+    nodes = ", ".join(map(repr, sorted(pauses)))
+    return f"the answer at {nodes}" if len(pauses) == 1 else f"answers at {nodes}"

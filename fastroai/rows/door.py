@@ -110,7 +110,8 @@ class MapsRows(ABC, Generic[OutputT]):
             budget: Limits on the spending of all rows together. When it is used up, no further row begins,
                 and the table says so: `status="failed"`, `reason_code="budget_exceeded"`.
             store: Store that keeps the run on record.
-            run_id: The id of the run; a new one unless given.
+            run_id: The id of the run; a new one unless given. Without a store, the id only names the run in
+                events and traces, and nothing goes on from it.
             on_changed: What to do with rows on record if what is declared for them has changed since: their
                 instructions, model, output type or settings. `"ask"` asks them anew, `"keep"` keeps their
                 outputs, and `"fail"` raises `CallChangedError`.

@@ -181,7 +181,8 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
             tracer: Tracer for the spans of the run; by default that of the run around this one.
             context: Shared objects, such as clients and caches, which steps find as `ctx.shared`, by
                 reference. A flow takes none, because its body has no `ctx`.
-            run_id: The id of the run; by default a new one.
+            run_id: The id of the run; by default a new one. Without a store, the id only names the run in
+                events and traces.
             store: The store that keeps the record of the run, so that it can be resumed; by default that of
                 the config.
             tags: Names by which the run is found and its spending summed. Requests, reports and spans have

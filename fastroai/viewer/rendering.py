@@ -13,6 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from fastroai.plain_text import plain
+from fastroai.store.reading.history import RunSummary
 from fastroai.store.record.payloads import masked
 from fastroai.tracing.redaction import redacted
 from fastroai.usage import format_cost
@@ -48,6 +49,8 @@ def environment() -> Environment:
         moment=moment,
         iso=iso,
         took=took,
+        tokens=tokens,
+        whole_seconds=whole_seconds,
     )
     return made
 
@@ -89,6 +92,19 @@ def _text(value: object, indent: int | None = None) -> str:
 def number(count: int) -> str:
     """Return a count with commas."""
     return f"{count:,}"
+
+
+def tokens(run: RunSummary) -> str:
+    """Return the tokens that a run has used, as far as they are known."""
+    used = number(run.input_tokens + run.output_tokens)
+    if run.counts_complete:
+        return used
+    return f"at least {used}" if run.input_tokens or run.output_tokens else "unknown"
+
+
+def whole_seconds(length: timedelta | None) -> timedelta | None:
+    """Return a duration in whole seconds, so that a list with running runs changes once a second."""
+    return None if length is None else timedelta(seconds=int(length.total_seconds()))
 
 
 def moment(at: datetime | None) -> str:

@@ -102,8 +102,7 @@ async def _rows(visit: Visit, visitor: Visitor) -> str:
     filters, after = _filters(visit), visit.request.query_params.get("after")
     page = await visit.site.history.page(filters.query(visitor), limit=SIZE, after=after)
     total = await visit.site.history.count(filters.query(visitor))
-    now = datetime.now(UTC).replace(microsecond=0)  # a list with running runs changes once a second
-    return visit.render("runs_rows.html", filters=filters, page=page, after=after, total=total, now=now)
+    return visit.render("runs_rows.html", filters=filters, page=page, after=after, total=total)
 
 
 async def home(visit: Visit) -> Response:

@@ -27,6 +27,9 @@ class RunLine(BaseModel):
     id: str
     status: Status
     cost_usd: Usd = Field(description="what is known of its cost, in US dollars")
+    cost_complete: bool = Field(
+        description="whether all of its cost is known; false while it runs and until it is taken up again"
+    )
     requests: int = Field(description="requests that were sent and not refused")
     input_tokens: int
     output_tokens: int
@@ -41,6 +44,7 @@ class RunLine(BaseModel):
             id=caller.shown_id(run.run_id),
             status=run.status,
             cost_usd=run.cost_usd,
+            cost_complete=run.cost_complete,
             requests=run.requests,
             input_tokens=run.input_tokens,
             output_tokens=run.output_tokens,

@@ -16,6 +16,7 @@ from typing import Final, TypeVar, cast
 from pydantic import JsonValue
 
 from fastroai.errors import RevisionConflict, RunConflict
+from fastroai.records import Usage
 from fastroai.runs.openings import RunKeeper
 from fastroai.runs.running.replay import replay_log
 from fastroai.runtime import classify
@@ -27,7 +28,14 @@ from fastroai.store.reading.run_quality import QualityOnRecord
 from fastroai.store.reading.run_spending import SpendingOnRecord
 from fastroai.store.record.entries import RunHeader, locate
 from fastroai.store.record.entry_sizes import entry_for
-from fastroai.store.record.headers import FoundHeader, log_key, read_header, read_log_from, totals_of
+from fastroai.store.record.headers import (
+    FoundHeader,
+    log_key,
+    read_header,
+    read_log_from,
+    spending_of,
+    totals_of,
+)
 from fastroai.store.record.memo import Memo
 from fastroai.store.record.payloads import seal_text
 from fastroai.store.record.runs import append_own, begin_record, change_header, halted_no_longer, new_header
@@ -316,10 +324,14 @@ class StoredFlows:
             log_revision=flow.revision,
             updated_at=found.now,
         )
-        if ended is None or is_paused:
+        if ended is None:
             return header
         facts = flow.recorded.entries
-        return replace(header, **totals_of(header, ended, SpendingOnRecord(facts), QualityOnRecord(facts)))
+        spending = SpendingOnRecord(facts)
+        header = replace(header, **spending_of(Usage.of(spending.records)))
+        if is_paused:
+            return header
+        return replace(header, **totals_of(header, ended, spending, QualityOnRecord(facts)))
 
 
 def _with_failure(fact: RunFinished) -> RunFinished:

@@ -318,6 +318,8 @@ class BoundWorkflow(FrontDoor[Any, Mapping[str, Any], WorkflowResult]):
         )
         return quote.within(*(self._limits or NO_LIMITS).budgets)
 
+    estimate_sync = blocking(estimate, of="workflow")
+
     async def _execute(self, request: RunRequest[Any]) -> WorkflowResult:
         execution = self._execution
         scope = execution.scope(request)

@@ -92,6 +92,12 @@ async def calls() -> None:
     assert_type(classify.compile("a"), CompiledPrompt)
     assert_type(await classify.estimate("a", brief=False), Quote)
     await classify.estimate("a", breif=False)  # type: ignore[call-overload]
+    assert_type(classify.estimate_sync("a", brief=False), Quote)
+    assert_type(classify.estimate_sync(rows=["a"], sample=5), Quote)
+    classify.estimate_sync("a", breif=False)  # type: ignore[call-overload]
+    assert_type(classify.estimate_sync("a", brief=False), Quote)
+    assert_type(classify.estimate_sync(rows=["a"], sample=5), Quote)
+    classify.estimate_sync("a", breif=False)  # type: ignore[call-overload]
     assert_type((await sampled("a")).usage, Usage)
 
     # The declared parameters are those of a call.

@@ -6,12 +6,15 @@ import asyncio
 import json
 import re
 from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from html import unescape
 from typing import Any
 from urllib.parse import quote
 
 import httpx2
 import pytest
+from support.run_logs import START, Log
 from support.viewed_runs import Decision, asked, asking, failed, look_up
 from support.viewing import HOSTILE, LABEL, TOKEN, csrf_of, signed_in
 from typer.testing import CliRunner
@@ -30,6 +33,7 @@ from fastroai import (
 from fastroai.cli.app import app
 from fastroai.errors import SpendLimitExceeded, StepExecutionError
 from fastroai.functions import compute
+from fastroai.runtime.owner import new_owner, release_owner
 from fastroai.store import MemorySpendStore, RowCounts
 from fastroai.tracing import set_redaction
 from fastroai.usage import SpendBook
@@ -87,9 +91,31 @@ async def test_runs_of_rows_show_how_far_they_are_and_what_all_rows_cost(tmp_pat
         return CliRunner().invoke(app, ["runs", *command, "--store", str(tmp_path / "runs.db")]).output
 
     assert "3 of 3, 1 failed" in await asyncio.to_thread(printed, "list")
-    assert "3 of 3 rows, 1 failed" in await asyncio.to_thread(printed, "show", "rows")
+    assert "3 of 3 rows, 1 failed" in (shown := await asyncio.to_thread(printed, "show", "rows"))
+    assert "attempts" not in shown, "a run without steps has no table of steps"
     assert ", $0.50" in await asyncio.to_thread(printed, "show", "bought")
     assert json.loads(await asyncio.to_thread(printed, "show", "rows", "--json"))["rows"] == asdict(counts)
+
+
+async def test_runs_that_go_on_or_have_died_show_at_least_what_is_known() -> None:
+    store, owner, now = MemoryRunStore(), new_owner(), datetime.now(UTC)
+    nothing = {"requests": 0, "input_tokens": 0, "output_tokens": 0, "cost_usd": Decimal(0)}
+    lives = {"owner": owner, "lease_until": now + timedelta(minutes=1)}
+    await Log(run_id="died").start("a").request("a").write(store, **nothing, updated_at=START)
+    await Log(run_id="later").start("a").request("a").write(store, updated_at=START + timedelta(seconds=10))
+    alive = Log(run_id="alive", start=now - timedelta(hours=1)).start("a").request("a")
+    await alive.write(store, **lives)
+    async with signed_in(viewer(store, token=TOKEN)) as browser:
+        page = await told(browser, "/runs")
+    cells = {
+        name: re.findall(r'<td data-label="(?:Cost|Tokens|Duration)" class="num">([^<]*)</td>', row)
+        for name, row in zip(ids_on(page), page.split("<tr id=")[1:], strict=True)
+    }
+    assert cells["died"] == ["unknown", "unknown", ""]
+    assert cells["later"] == ["at least $0.001", "at least 12", "at least 10.0 s"]
+    assert cells["alive"][:2] == ["at least $0.001", "at least 12"]
+    assert cells["alive"][2] == "1 h 00 min"
+    release_owner(owner)
 
 
 async def test_runs_are_found_sorted_and_paged(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:

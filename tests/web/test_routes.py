@@ -238,6 +238,7 @@ async def test_runs_are_listed_by_pages(client: httpx2.AsyncClient) -> None:
         if (after := page["next"]) is None:
             break
     assert seen == [f"l{number}" for number in range(5)]
+    assert {run["cost_complete"] for run in (await client.get("/letters/runs")).json()["runs"]} == {True}
     assert (await client.get("/letters/runs?status=failed")).json()["runs"] == []
     assert len((await client.get("/letters/runs?search=L3")).json()["runs"]) == 1
     for never in ({"started_since": "2999-01-01T00:00:00Z"}, {"started_until": "1999-01-01T00:00:00Z"}):

@@ -40,7 +40,7 @@ from fastroai.runs.signatures import Inputs
 from fastroai.runs.stream import RunStream
 from fastroai.runs.taking_up.serving import Which
 from fastroai.runs.taking_up.waking import TakeUp, Waking
-from fastroai.runtime import current_scope, run_blocking
+from fastroai.runtime import blocking, current_scope, run_blocking
 from fastroai.runtime.events import OnEvent, listener_of
 from fastroai.runtime.labels import labels_of
 from fastroai.steps import BaseStep, StepConfig, StepContext
@@ -390,6 +390,8 @@ class Flow(FrontDoor[None, Inputs, T], MapsRows[T], Generic[P, T]):
         amount is the budget of the flow, or `None` without a budget in dollars.
         """
         return await self._front.estimate(inputs, deps)
+
+    estimate_sync = blocking(estimate, of=lambda self: self.name)
 
     def declared_output(self) -> Annotation | None:
         """Return the annotated result type of the function, by which the output is checked and stored.

@@ -129,15 +129,15 @@ class InLine(Generic[TermsT]):
         """Say once which budget the request waits for, and which requests hold the money."""
         if self._told_of_waiting:
             return
-        self._told_of_waiting = True
         with self.scope.tree.lock:
-            short = self._claim.short()
-            waiting = None if not short else self._waiting_for(*short[0])
-            is_news = bool(short) and not short[0][0].told_of_waiting
-            if short:
-                short[0][0].told_of_waiting = True
+            # A budget of the request alone holds nothing: the request does not wait for that.
+            held = [one for one in self._claim.short() if one[0].is_reserved]
+            waiting = None if not held else self._waiting_for(*held[0])
+            is_news = bool(held) and not held[0][0].told_of_waiting
+            if held:
+                held[0][0].told_of_waiting = True
         if waiting is not None:
-            self._waits_for = waiting.waits_for
+            self._told_of_waiting, self._waits_for = True, waiting.waits_for
             if is_news:
                 logger.warning("requests wait for %s", waiting)
             keep(self.scope, waiting)
@@ -157,11 +157,15 @@ class InLine(Generic[TermsT]):
         held.sort(key=lambda each: getattr(each[0], measure), reverse=True)
         asked = account.reserved_for(self._claim.amounts)
         needs, limit, left = (worded(measure, each) for each in (asked, account.budget, account.room))
+        free = f"of which {left} is neither spent nor reserved"
+        waits_for = f"{needs} of a budget of {limit}, {free}"
+        if getattr(asked, measure) > getattr(account.budget, measure):  # it is lowered to what is left then
+            waits_for = f"a part of a budget of {limit}, {free}, because a request can use up to {needs}"
         return BudgetWaiting(
             part=self.scope.part,
             place=place_on_record(self.scope),
             scope_path=account.path,
-            waits_for=f"{needs} of a budget of {limit}, of which {left} is neither spent nor reserved",
+            waits_for=waits_for,
             held_by=tuple(f"{where}: {worded(measure, amounts)}" for amounts, where in held[:MOST_NAMED]),
             advice=ADVICE[measure],
         )

@@ -90,6 +90,11 @@ class Account:
         self.told_of_waiting = False
         """Whether a log message already says that requests wait for the account."""
 
+    @property
+    def is_reserved(self) -> bool:
+        """Whether requests in flight, or runs, hold a part of the budget."""
+        return bool(self.reserved_usd or self.reserved_tokens or self.reserved_requests)
+
     def lineage(self) -> Iterator[Account]:
         """Yield this account and the accounts above it, innermost first."""
         account: Account | None = self

@@ -78,8 +78,11 @@ _TRIES: Final = 10
 class RunSummary:
     """The status, times and cost of a run, from the header that a store keeps beside the log of the run.
 
-    Costs are in US dollars: only what was known at `updated_at`, when the header was last written. If the run
-    cannot be read, `status` is `unreadable`, `error` says why, and `pipeline` and the times are `None`.
+    Costs are in US dollars: only what was known at `updated_at`, when the header was last written. While a
+    run is `running`, that is every few seconds; a process that died has not written what it spent since then.
+    So `cost_complete` is false for a run that is `running`, `interrupted` or `set_aside`. `RunHistory.trace`
+    reads all that is on record. If the run cannot be read, `status` is `unreadable`, `error` says why, and
+    `pipeline` and the times are `None`.
     """
 
     run_id: str
@@ -94,7 +97,7 @@ class RunSummary:
     cost_usd: Decimal = Decimal(0)
     """Known cost in US dollars, as of `updated_at`."""
     cost_complete: bool = True
-    """Whether `cost_usd` is the whole cost: no request is unpriced or unmeasured."""
+    """Whether `cost_usd` is the whole cost: no request is unpriced or unmeasured, and `counts_complete`."""
     quality: Quality | None = None
     """`degraded` if something failed or was answered in part, and it went on; `None` unless it finished."""
     owner: str | None = None
@@ -116,6 +119,8 @@ class RunSummary:
     """How far a run of rows is, as of `updated_at`; `None` for another run."""
     open_questions: int = 0
     """Questions of the run that wait for the answer of a person."""
+    read_at: datetime | None = None
+    """Time at which the header was read, by the clock of the store."""
 
     @classmethod
     def of(cls, found: FoundHeader) -> RunSummary:
@@ -125,9 +130,15 @@ class RunSummary:
         """
         header = found.header
         as_recorded = {name: getattr(header, name) for name in _OF_HEADER}
-        queue = None if header.routing is None else header.routing.queue
-        questions = len(header.questions)
-        return cls(**as_recorded, status=found.state, queue=queue, open_questions=questions)
+        status = found.state
+        return cls(
+            **as_recorded,
+            status=status,
+            cost_complete=header.cost_complete and status not in _GOES_ON,
+            queue=None if header.routing is None else header.routing.queue,
+            open_questions=len(header.questions),
+            read_at=found.now,
+        )
 
     def spent(self, trace: RunTrace) -> Usage:
         """Return the spending of the run, from its trace, which must be the trace of this run.
@@ -149,17 +160,34 @@ class RunSummary:
         )
 
     @property
-    def duration(self) -> timedelta | None:
-        """The time from the start to `updated_at`; `None` for a run that cannot be read.
+    def counts_complete(self) -> bool:
+        """Whether the numbers of requests and tokens are those of the whole run.
 
-        Of a run that has ended, that is the time to its end. It is never negative.
+        They are not if the run is `running`, `interrupted` or `set_aside`: then they are those of
+        `updated_at`, and the run can have used more. Those of an `unreadable` run are not known.
         """
-        if self.started_at is None or self.updated_at is None:
+        return self.status not in (*_GOES_ON, "unreadable")
+
+    @property
+    def duration(self) -> timedelta | None:
+        """The time from the start to the end of the run, or to the moment at which it paused.
+
+        For a running run, this is the time until the summary was read. For a run whose process has died, it
+        is the time to the last sign of life, so the run took at least that long. It is `None` if it is not
+        known: the run cannot be read, has not begun, or died before its process gave a sign of life. It is
+        never negative.
+        """
+        end = (self.read_at or self.updated_at) if self.status == "running" else self.updated_at
+        if self.started_at is None or end is None:
             return None
-        return max(self.updated_at - self.started_at, timedelta(0))
+        took = max(end - self.started_at, timedelta(0))
+        is_known = took or self.status not in ("queued", "interrupted", "set_aside")
+        return took if is_known else None
 
 
-_COMPUTED: Final = ("status", "queue", "open_questions")
+_GOES_ON: Final = ("running", "interrupted", "set_aside")
+"""Statuses of runs that can have spent more than their headers say."""
+_COMPUTED: Final = ("status", "cost_complete", "queue", "open_questions", "read_at")
 _OF_HEADER: Final = tuple(one.name for one in fields(RunSummary) if one.name not in _COMPUTED)
 """What a summary says of a run in the words of its header."""
 
@@ -759,6 +787,7 @@ def _unreadable(run_id: str, error: Exception) -> RunSummary:
         status="unreadable",
         started_at=None,
         updated_at=None,
+        cost_complete=False,
         error=str(error),
     )
 

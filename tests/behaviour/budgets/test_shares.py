@@ -464,6 +464,28 @@ async def test_who_waits_for_a_budget_is_told_what_for_who_has_it_and_what_to_se
 
 
 @in_virtual_time
+async def test_requests_with_own_budgets_are_told_once_of_the_budget_that_others_hold(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    desk = Desk(seconds=3.0, max_tokens=5_000)
+    events: list[RunEvent] = []
+
+    async def alone() -> None:
+        async with budget_scope(Budget(microcents=900)):
+            await desk.ask(100)
+
+    with caplog.at_level(logging.WARNING):
+        async with budget_scope(Budget(microcents=1_000), on_event=events.append):
+            await asyncio.gather(*(alone() for _ in range(5)))
+    lines = [one.getMessage() for one in caplog.records if "requests wait" in one.getMessage()]
+    assert [line.partition("; held by")[0] for line in lines] == [
+        "requests wait for a part of a budget of $0.001, of which $0.0001 is neither spent nor reserved, "
+        "because a request can use up to $0.005"
+    ]
+    assert {one.scope_path for one in events if isinstance(one, BudgetWaiting)} == {("budget_scope",)}
+
+
+@in_virtual_time
 async def test_who_waits_for_less_than_a_second_is_not_told_of() -> None:
     desk = Desk(max_tokens=800)
     events: list[RunEvent] = []

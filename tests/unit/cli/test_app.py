@@ -12,11 +12,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.run_logs import Log, definition, failure, support_desk, write
+from support.run_logs import START, Log, definition, failure, support_desk, write
 from typer.testing import CliRunner, Result
 
 from fastroai.cli import main
@@ -171,6 +172,32 @@ def test_list_shows_runs_newest_first(store: SQLiteRunStore) -> None:
     assert lines[2].split()[-4:] == ["8", "s", "2", "$0.003"]
 
 
+def test_list_says_what_is_known_of_runs_that_go_on_or_have_died(store: SQLiteRunStore) -> None:
+    nothing = {"requests": 0, "input_tokens": 0, "output_tokens": 0, "cost_usd": Decimal(0)}
+    owner, soon = new_owner(), datetime.now(UTC) + timedelta(minutes=1)
+    hour_ago = datetime.now(UTC) - timedelta(hours=1)
+    write(store, Log(SHAPE, run_id="died").start("a").request("a"), **nothing, updated_at=START)
+    write(store, Log(SHAPE, run_id="died-later").start("a").request("a"))
+    alive = Log(SHAPE, run_id="alive", start=hour_ago).start("a").request("a")
+    write(store, alive, owner=owner, lease_until=soon)
+    write(store, Log(SHAPE, run_id="unpriced").start("a").request("a").request("a", None).end())
+    shown = {line.split()[0]: " ".join(line.split()[5:]) for line in call("list").stdout.splitlines()[1:]}
+    assert shown.pop("alive").startswith("1:00:")
+    assert shown == {"died": "unknown", "died-later": "500 ms + 1 + $0.001 +", "unpriced": "1.6 s 2 $0.001 +"}
+    told = {run["run_id"]: (run["cost_usd"], run["cost_complete"]) for run in json_of("list")}
+    assert told["died"] == ("0", False)
+    assert told["alive"] == told["died-later"] == told["unpriced"] == ("0.001", False)
+    release_owner(owner)
+
+
+def test_show_reads_the_cost_and_the_time_of_a_run_that_has_died_in_its_log(store: SQLiteRunStore) -> None:
+    nothing = {"requests": 0, "input_tokens": 0, "output_tokens": 0, "cost_usd": Decimal(0)}
+    write(store, Log(SHAPE, run_id="died").start("a").request("a"), **nothing, updated_at=START)
+    assert "took 500 ms, 1 request, $0.001" in call("show", "died").stdout
+    shown = json_of("show", "died")
+    assert (shown["requests"], shown["cost_usd"], shown["failed_requests"]) == (1, "0.001", 0)
+
+
 def test_list_prints_json_for_programs(store: SQLiteRunStore) -> None:
     write(store, support_desk())
     assert json_of("list") == [
@@ -183,6 +210,7 @@ def test_list_prints_json_for_programs(store: SQLiteRunStore) -> None:
             "requests": 2,
             "failed_requests": 0,
             "cost_usd": "0.003",
+            "cost_complete": True,
             "error": None,
             "forked_from": None,
             "tags": [],

@@ -3,7 +3,7 @@
 import copy
 import json
 import pickle
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -68,6 +68,23 @@ async def test_every_kind_of_token_has_its_total() -> None:
         assert getattr(usage, f"total_{kind}_tokens") == 2 * getattr(tokens, f"{kind}_tokens")
     assert usage.total_tokens == 380
     assert (usage.unpriced_requests, usage.cost_complete) == (2, False)
+
+
+async def test_a_run_has_each_number_that_a_usage_has() -> None:
+    @step
+    async def unmeasured(ctx: StepContext) -> None:
+        record = RequestRecord(model="m", provider="p", outcome="unmeasured", bound_usd=Decimal("0.5"))
+        scope_of(ctx).charge(record)
+
+    result = await Pipeline[Any, Any](
+        "p", {"cheap": cheap, "unmeasured": unmeasured}, {"unmeasured": ["cheap"]}
+    ).execute()
+    usage = result.usage
+    assert (usage.uncertain_usd, usage.committed_usd) == (Decimal("0.5"), Decimal("0.5000015"))
+    properties = [name for name, one in vars(Usage).items() if isinstance(one, property)]
+    for name in (*(one.name for one in fields(Usage)), *properties):
+        assert getattr(usage, name) == getattr(usage.total, name), name
+    assert result.committed_tokens == usage.committed_tokens == 120
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,50 @@ async def test_a_run_whose_owner_is_known_to_be_dead_is_interrupted_before_its_l
 ) -> None:
     release_owner(await write_running(store, "r1"))
     assert (await RunHistory(store).summary("r1")).status == "interrupted"
+
+
+async def test_a_run_that_goes_on_or_has_died_can_have_cost_more_than_its_header_says(
+    store: MemoryRunStore,
+) -> None:
+    lives, began = {"owner": new_owner(), "lease_until": NOW + timedelta(seconds=9)}, NOW - timedelta(days=1)
+    nothing = {"requests": 0, "input_tokens": 0, "output_tokens": 0, "cost_usd": Decimal(0)}
+    await at(1, "alive").start("a").request("a").write(store, **lives)
+    await at(1, "at once").start("a").request("a").write(store, **nothing, updated_at=began)
+    await at(1, "later").start("a").request("a").write(store, updated_at=began + timedelta(seconds=10))
+    await at(1, "over").start("a").request("a").end().write(store)
+    await at(1, "paused").start("a").request("a").end("paused").write(store)
+    await store.compare_and_set(header_key("bad"), b"{", revision=0)
+    known = {
+        run.run_id: (run.status, run.cost_complete, run.counts_complete, run.duration)
+        for run in await RunHistory(store).list()
+    }
+    assert known == {
+        "alive": ("running", False, False, timedelta(days=1)),
+        "at once": ("interrupted", False, False, None),
+        "later": ("interrupted", False, False, timedelta(seconds=10)),
+        "over": ("finished", True, True, timedelta(seconds=1.5)),
+        "paused": ("paused", True, True, timedelta(seconds=1.5)),
+        "bad": ("unreadable", False, False, None),
+    }
+    release_owner(lives["owner"])
+
+
+async def test_a_workflow_that_another_program_drives_has_its_reported_cost_in_its_summary(
+    store: MemoryRunStore,
+) -> None:
+    runs = WorkflowRuns(store)
+    await runs.plan(
+        '{version: "0.2", flows: {main: {input: {}, steps: [{id: a, intent: Look}]}}}', run_id="driven"
+    )
+    assert (await RunHistory(store).summary("driven")).cost_complete is False
+    await runs.step_done("driven", "a", {}, {"model": "openai:gpt-4o", "input_tokens": 1000})
+    run = await RunHistory(store).summary("driven")
+    assert (run.status, run.requests, run.cost_usd, run.cost_complete) == (
+        "finished",
+        1,
+        Decimal("0.0025"),
+        True,
+    )
 
 
 async def test_more_runs_than_a_store_lists_at_once(
