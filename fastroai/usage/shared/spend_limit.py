@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Any, Final, Literal, TypeAlias, TypeGuard, get_args
 
 from fastroai.errors import ConfigurationError, nearest_hint
-from fastroai.other_names import by_name
+from fastroai.other_names import by_name, other_names
 from fastroai.records import Duration, in_seconds, usd_to_microcents
 from fastroai.usage.budget import (
     DEFAULT_WARNING,
@@ -57,6 +57,7 @@ OnLimit: TypeAlias = Literal["fail", "wait"]
 
 
 @by_name()
+@other_names()
 @dataclass(frozen=True, slots=True, init=False)
 class SpendLimit:
     """A limit on spending in US dollars that runs, threads and processes share.
