@@ -14,10 +14,23 @@ from types import MappingProxyType
 from typing import Any, Final, ForwardRef, TypeVar, cast
 
 from fastroai.errors import nearest_hint
+from fastroai.errors.texts import NEAR
 
 NO_NAMES: Final[Mapping[str, str]] = MappingProxyType({})
 
+_OF_A_SLIP: Final = 0.75
+"""The likeness of `retrys` and `retries`; `text`, which is probably an input, is less like `context`."""
+
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+
+
+def hint_for(unknown: str, signature: inspect.Signature, name: str) -> str:
+    """Return what an unknown argument probably is: another one, or an input of a run; may be empty."""
+    takes_inputs = "inputs" in [*signature.parameters][:2]  # besides `self`
+    hint = nearest_hint(unknown, signature.parameters, _OF_A_SLIP if takes_inputs else NEAR)
+    if not hint and takes_inputs:
+        hint = f" Inputs are one mapping: {name}({{{unknown!r}: …}})"
+    return hint and f".{hint}"
 
 
 def takes_options(
@@ -49,8 +62,8 @@ def takes_options(
         def checked(*args: Any, **given: Any) -> Any:
             if given and not given.keys() <= known:
                 unknown = min(given.keys() - known)
-                near = nearest_hint(unknown, known)
-                hint = f"; here, it is {instead[unknown]}" if unknown in instead else near and f".{near}"
+                hint = f"; here, it is {instead[unknown]}" if unknown in instead else ""
+                hint = hint or hint_for(unknown, signature, function.__name__)
                 called = function.__qualname__
                 raise TypeError(f"{called}() got an unexpected keyword argument {unknown!r}{hint}")
             return function(*args, **given)

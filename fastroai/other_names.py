@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import FrozenInstanceError
 from typing import Final, NoReturn, TypeVar, cast
 
+from fastroai.errors import nearest_hint
+
 _MadeT = TypeVar("_MadeT", bound=Callable[..., object])
 SettingsT = TypeVar("SettingsT")
 
@@ -39,8 +41,9 @@ OTHER_CALLS: Final[Mapping[str, str]] = {
 def other_names(
     *, arguments: Mapping[str, str] = _NONE, attributes: Mapping[str, str] = _NONE
 ) -> Callable[[_MadeT], _MadeT]:
-    """Return a decorator that adds what to write instead to the errors for names of other libraries.
+    """Return a decorator that adds what to write instead to the errors for unknown names.
 
+    For those of other libraries, that is what is given here; for others, the argument whose name is nearest.
     Type checkers see the class or function unchanged, so they go on reporting these names.
 
     Args:
@@ -52,7 +55,7 @@ def other_names(
         kind: object = made
         if not isinstance(kind, type):
             return cast("_MadeT", _refusing(made, made.__name__, arguments))
-        if arguments:
+        if arguments or not attributes:
             setattr(kind, "__init__", _refusing(vars(kind)["__init__"], kind.__name__, arguments))  # noqa: B010
         if attributes:
             setattr(kind, "__getattr__", _missing(kind.__name__, attributes))  # noqa: B010
@@ -76,18 +79,19 @@ def _missing(name: str, attributes: Mapping[str, str]) -> Callable[[object, str]
 def _refusing(
     function: Callable[..., object], name: str, arguments: Mapping[str, str]
 ) -> Callable[..., object]:
-    """Return a function that raises `TypeError` for some arguments, and else calls another one."""
+    """Return a function that raises `TypeError` for unknown arguments, and else calls another one."""
     code = inspect.unwrap(function).__code__
-    taken = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    assert arguments.keys().isdisjoint(taken), f"{name} takes {arguments.keys() & set(taken)}"
+    taken = frozenset(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+    assert arguments.keys().isdisjoint(taken), f"{name} takes {arguments.keys() & taken}"
+    assert not code.co_flags & inspect.CO_VARKEYWORDS, f"{name} takes any argument"
 
     @functools.wraps(function)
     def checked(*args: object, **kwargs: object) -> object:
-        if not arguments.keys().isdisjoint(kwargs):
-            found = next(one for one in kwargs if one in arguments)
-            raise TypeError(
-                f"{name}() got an unexpected keyword argument {found!r}; here, it is {arguments[found]}"
-            )
+        if not taken.issuperset(kwargs):
+            unknown = next(one for one in kwargs if one not in taken)
+            near = nearest_hint(unknown, taken - {"self"})
+            hint = f"; here, it is {arguments[unknown]}" if unknown in arguments else near and f".{near}"
+            raise TypeError(f"{name}() got an unexpected keyword argument {unknown!r}{hint}")
         return function(*args, **kwargs)
 
     return checked

@@ -17,10 +17,11 @@ app = typer.Typer(
     cls=Commands,
     help="FastroAI: runs that are stored, what they cost, and what they wait for.",
     no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-runs = typer.Typer(help="Look at runs, continue them, and delete them.", no_args_is_help=True)
+runs = typer.Typer(cls=Commands, help="Look at runs, continue them, and delete them.", no_args_is_help=True)
 app.add_typer(runs, name="runs")
 db = typer.Typer(help="Prepare the database of workers.", no_args_is_help=True)
 app.add_typer(db, name="db")

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from fastroai.errors import (
     CallChangedError,
+    ConfigurationError,
     FastroAIError,
     QuestionClosed,
     RunConflict,
@@ -62,6 +63,10 @@ _CODES: Final[tuple[tuple[type[BaseException] | tuple[type[BaseException], ...],
 )
 
 
+_PARAMETERS: Final = {"input": "answer"}
+"""Options of Python whose flag has another name."""
+
+
 def exit_code_of(error: FastroAIError) -> int:
     """Return the exit code of a command that an error has ended."""
     return next((code for errors, code in _CODES if isinstance(error, errors)), FAILED)
@@ -77,11 +82,28 @@ def finish(command: Callable[[], int]) -> None:
     try:
         code = command()
     except FastroAIError as error:
-        complain(error)
+        complain(_in_words_of_the_command(error))
         code = exit_code_of(error)
     except KeyboardInterrupt:
         code = INTERRUPTED
     raise SystemExit(code)
+
+
+def _in_words_of_the_command(error: FastroAIError) -> FastroAIError:
+    """Return the error with the name of the flag, if it is about a value that was given with a flag."""
+    import click
+
+    context = click.get_current_context(silent=True)
+    if context is None or not isinstance(error, ConfigurationError):
+        return error
+    name = _PARAMETERS.get(error.option, error.option)
+    for parameter in context.command.params:
+        given = context.params.get(name, ...)
+        # A pipeline that the command runs can have an option of the same name, with another value.
+        if parameter.name == name and error.value in (given, (given,), ...):
+            flag = parameter.opts[0] if parameter.param_type_name == "option" else name.upper()
+            return ConfigurationError(flag, error.value if error.value is ... else given, error.expected)
+    return error
 
 
 def complain(error: object) -> None:

@@ -61,9 +61,9 @@ async def list_flows(store: str | None, limit: int, codec: str | None, as_json: 
         print_json([flow.to_json() for flow in found.flows])
         return OK
     from fastroai.cli.flow_tables import flows_table
-    from fastroai.cli.tables import console
+    from fastroai.cli.tables import console, nothing
 
-    console().print(flows_table(found.flows) if found.flows else "no flows")
+    console().print(flows_table(found.flows) if found.flows else nothing("no flows found", store))
     return OK
 
 
@@ -120,9 +120,9 @@ async def list_gates(store: str | None, limit: int, codec: str | None, as_json: 
     if as_json:
         print_json([question_shape(asked) for asked in found])
         return OK
-    from fastroai.cli.tables import console, questions_table
+    from fastroai.cli.tables import console, nothing, questions_table
 
-    console().print(questions_table(found) if found else "no gates wait for a decision")
+    console().print(questions_table(found) if found else nothing("no gates wait for a decision", store))
     return OK
 
 

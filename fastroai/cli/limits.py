@@ -41,9 +41,11 @@ async def limits(
         rows = [{**_shape(each), "adjustments": len(each.adjustments)} for each in statuses]
         write_csv((*_WINDOW_FIELDS, "adjustments"), rows)
     else:
-        from fastroai.cli.tables import console, limits_table
+        from fastroai.cli.tables import console, limits_table, nothing
 
-        console().print(limits_table(statuses) if statuses else "no spend limit has counted anything here")
+        console().print(
+            limits_table(statuses) if statuses else nothing("no spend limit has counted anything", store)
+        )
     return OK
 
 
@@ -59,9 +61,9 @@ async def adjustments(store: str, key: str | None, form: str, as_json: bool) -> 
     elif form == "csv":
         write_csv(_ADJUSTMENT_FIELDS, rows)
     else:
-        from fastroai.cli.tables import adjustments_table, console
+        from fastroai.cli.tables import adjustments_table, console, nothing
 
-        console().print(adjustments_table(made) if made else "nothing was changed by hand")
+        console().print(adjustments_table(made) if made else nothing("nothing was changed by hand", store))
     return OK
 
 

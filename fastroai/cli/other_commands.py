@@ -18,6 +18,7 @@ _HERE: Final = {
     "validate": "workflow validate SPEC",
     "compile": "workflow compile FOLDER",
     "audit": "flow audit FLOW",
+    "explain": "runs trace RUN",
 }
 """Commands of other tools, and what they are here."""
 
@@ -43,6 +44,6 @@ class Commands(TyperGroup):
             ctx.exit()
         here = _HERE.get(" ".join(args[:2])) or _HERE.get(first)
         if here is not None and first not in self.commands:
-            told = f"No such command '{first}'. Here, it is: {ctx.command_path} {here}"
+            told = f"No such command '{first}'. Here, it is: {ctx.find_root().command_path} {here}"
             raise click.UsageError(told, ctx)
         return super().resolve_command(ctx, args)

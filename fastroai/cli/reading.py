@@ -37,10 +37,10 @@ async def list_runs(
     if as_json:
         print_json([run_shape(run) for run in shown])
         return OK
-    from fastroai.cli.tables import console, runs_table
+    from fastroai.cli.tables import console, nothing, runs_table
 
     output = console()
-    output.print(runs_table(shown) if shown else "no runs")
+    output.print(runs_table(shown) if shown else nothing("no runs found", store))
     if len(found) > limit:
         output.print(f"... these are the newest {limit}; --limit shows more")
     return OK

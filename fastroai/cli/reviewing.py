@@ -39,10 +39,10 @@ async def list_questions(
     if as_json:
         print_json([question_shape(question) for question in shown])
         return OK
-    from fastroai.cli.tables import console, questions_table
+    from fastroai.cli.tables import console, nothing, questions_table
 
     output = console()
-    output.print(questions_table(shown) if shown else "no questions")
+    output.print(questions_table(shown) if shown else nothing("no questions found", store))
     if len(found) > limit:
         output.print(f"... these are {limit}; --limit shows more")
     return OK
@@ -84,14 +84,17 @@ async def answer(
     as_json: bool,
 ) -> int:
     """See `app`."""
-    async with opened_inbox(store, codec) as inbox:
+    run_id = question_id.rpartition(":")[0]
+    async with opened_store(store) as opened:
+        inbox = Inbox(opened, codec=codec_at(codec))
         given = _answer(await inbox.get(question_id), value)
         can_go_on = await inbox.answer(question_id, given, reviewer=reviewer, rationale=rationale)
+        queue = (await RunHistory(opened).summary(run_id)).queue
     if as_json:
         print_json({"question_id": question_id, "answer": given, "waits": not can_go_on})
         return OK
-    run_id = question_id.rpartition(":")[0]
-    left = "waits for no other answer: resume it" if can_go_on else "waits for other answers, too"
+    then = "resume it" if queue is None else f"the workers of queue {queue} continue it"
+    left = f"waits for no other answer: {then}" if can_go_on else "waits for other answers, too"
     print(plain(f"answered; run {run_id} {left}"))
     return OK
 

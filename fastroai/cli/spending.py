@@ -40,9 +40,9 @@ async def report(store: str, by: str, since: str | None, until: str | None, form
         headings = _shape(SpendingRow(usage=Usage()), dimensions)
         write_csv(headings, [_shape(row, dimensions) for row in rows])
     else:
-        from fastroai.cli.tables import console, spending_table
+        from fastroai.cli.tables import console, nothing, spending_table
 
-        console().print(spending_table(rows, dimensions) if rows else "nothing was spent")
+        console().print(spending_table(rows, dimensions) if rows else nothing("no spending found", store))
     return OK
 
 

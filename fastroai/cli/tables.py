@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fastroai.cli.places import default_place
 from fastroai.cli.text import at_least, cost, known_cost, local, took
 from fastroai.durations import duration
 from fastroai.plain_text import plain
@@ -232,6 +233,14 @@ def columns(*headings: str) -> Table:
     for heading in headings:
         table.add_column(heading, overflow="fold")
     return table
+
+
+def nothing(said: str, place: str | None) -> Text:
+    """Return a line in place of a table without rows, with the name of the store: it may be the wrong one."""
+    from fastroai.store.opening import shown_place
+
+    store = shown_place(default_place() if place is None else place)
+    return Text(plain(f"{said} in {store}"), no_wrap=True, overflow="ignore")
 
 
 def status_cell(status: str) -> Text:

@@ -77,7 +77,11 @@ def _application(imports: Sequence[str], url: str | None, name: str | None, code
         expected = "a module with an application, pipelines, graphs or flows, or one of them"
         raise ConfigurationError("--import", imports, expected)
     if name is None:
-        raise ConfigurationError("--name", None, "the name of an application; the module has none")
+        expected = (
+            f"the name of the application to work for, because {', '.join(imports)} has pipelines, but no "
+            "application: app = Distributed(url, name=...)"
+        )
+        raise ConfigurationError("--name", ..., expected)
     app = Distributed(_needed(url), name=name, codec=codec_at(codec))
     app.register(*{id(door): door for door in doors}.values())
     return app
@@ -85,5 +89,5 @@ def _application(imports: Sequence[str], url: str | None, name: str | None, code
 
 def _needed(url: str | None) -> str:
     if url is None:
-        raise ConfigurationError("--url", None, "a file of SQLite, or a URL of PostgreSQL")
+        raise ConfigurationError("--url", ..., "a file of SQLite, or a URL of PostgreSQL")
     return url

@@ -21,6 +21,7 @@ from fastroai.distributed.registered import CarriedRun, DepsFactory, Registered
 from fastroai.distributed.worker import Worker, WorkerTerms
 from fastroai.errors import ConfigurationError, FastroAIError, RunExists, RunStoreUnavailable
 from fastroai.keyword_options import takes_options
+from fastroai.other_names import other_names
 from fastroai.records import Duration, in_seconds
 from fastroai.rows.door import MapsRows
 from fastroai.rows.keeper import name_of
@@ -61,6 +62,7 @@ class Scheduled:
 _SCHEDULED: Final = TypeAdapter(Scheduled)
 
 
+@other_names()
 class Distributed(Client):
     """An application whose runs are executed by any number of workers, of one machine or of many.
 

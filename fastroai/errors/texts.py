@@ -10,19 +10,23 @@ LONGEST_PART: Final = 1_000
 """The most characters that a message shows of an invalid value, or of one problem of several."""
 
 
+NEAR: Final = 0.6
+"""The likeness, from 0 to 1, from which on a name may be meant."""
+
+
 MOST_LISTED: Final = 101
 """The most problems that a message lists."""
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that is most like a name; `None` where none is near."""
-    near = difflib.get_close_matches(name, list(known), n=1)
+def nearest(name: str, known: Iterable[str], likeness: float = NEAR) -> str | None:
+    """Return the known name that is most like a name; `None` where none is so much like it, from 0 to 1."""
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=likeness)
     return near[0] if near else None
 
 
-def nearest_hint(name: str, known: Iterable[str]) -> str:
+def nearest_hint(name: str, known: Iterable[str], likeness: float = NEAR) -> str:
     """Return ` Did you mean 'x'?`, or an empty text if no known name is near."""
-    near = nearest(name, known)
+    near = nearest(name, known, likeness)
     return "" if near is None else f" Did you mean {near!r}?"
 
 

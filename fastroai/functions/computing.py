@@ -15,6 +15,7 @@ from fastroai.functions.declaring.conditions import Conditions, OutputConditions
 from fastroai.functions.errors import PostconditionFailed
 from fastroai.functions.function import Function
 from fastroai.functions.kept_calls import CallDraft
+from fastroai.other_names import other_names
 from fastroai.steps import StepContext
 from fastroai.steps.context import in_thread
 from fastroai.usage import BudgetLike
@@ -112,6 +113,7 @@ def compute(function: Callable[P, R], /) -> ComputeFunction[P, R]: ...
 def compute(
     *, given: Conditions = ..., ensure: OutputConditions = ..., budget: BudgetLike | None = ...
 ) -> _Compute: ...
+@other_names()
 def compute(
     function: Callable[..., object] | None = None,
     /,

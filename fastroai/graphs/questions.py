@@ -58,7 +58,7 @@ def answer_entry(
             raise ConfigurationError("node", node, "input= (the answer) too")
         if asked and replay.finish is not None and status == "paused":
             raise ConfigurationError(
-                "input", None, f"the answer that node {next(iter(asked)).node!r} of run {run_id!r} waits for"
+                "input", ..., f"the answer that node {next(iter(asked)).node!r} of run {run_id!r} waits for"
             )
         return ()
     question = asked[_asked(run_id, list(asked), answer, node)]

@@ -91,7 +91,7 @@ def last_asked(recorded: Memo, key: str) -> QuestionAsked:
     if (asked := recorded.last(("question", key), QuestionAsked)) is None:
         raise QuestionClosed(
             question_ref(recorded.opened.run_id, key),
-            "the run has not asked it; Inbox(store).list() has the open ones",
+            "the run has not asked it; `fastroai review list` or Inbox(store).list() has the open ones",
         )
     return asked
 

@@ -49,6 +49,7 @@ class PipelineMachine:
         self._stop: facts.RunFinished | None = None
         """How the run ends, if it ends early."""
         self._failed = self._pausing = self._finished = False
+        self._exempt_failures = 0
 
     def _begin_again(self) -> None:
         """Start anew, but keep finished steps whose dependencies have all finished, too.
@@ -143,6 +144,7 @@ class PipelineMachine:
             ending = self._ending("failed", code, reason, failed, fact.failure, fact.raised)
             self._end(ending, is_for_budget=outer)
             return
+        self._exempt_failures += 1
         waiting = [fact.step_id]
         while waiting:
             for after in self.plan.dependents[waiting.pop()]:
@@ -209,7 +211,9 @@ class PipelineMachine:
                 waits = ((step_id, wait) for step_id, waits in self.halted.items() for wait in waits)
                 finish = self._ending("paused", *why_paused(waits))
         else:
-            finish = self._ending("finished", "completed", "every step has run")
+            every, failed = "every step has run", self._exempt_failures
+            reason = f"every step that could run has run, and {failed} failed" if failed else every
+            finish = self._ending("finished", "completed", reason)
         if finish.status == "paused":
             finish.waits = self.waits
         if finish.status != "finished":

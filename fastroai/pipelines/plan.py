@@ -9,6 +9,7 @@ from typing import Final, TypeGuard
 
 from fastroai.contracts.accepted import Accepted
 from fastroai.errors import PipelineValidationError, nearest_hint
+from fastroai.errors.texts import cut
 from fastroai.pipelines.contracting import contract_problems
 from fastroai.runs.nesting import NO_TIMEOUT, NestedStep, sets_timeout
 from fastroai.runs.usage import StepTiming
@@ -176,7 +177,8 @@ def _dependency_problems(
             continue
         for before in befores:
             if before not in steps:
-                hint = nearest_hint(str(before), steps)
+                known = cut(", ".join(map(repr, steps)))
+                hint = nearest_hint(str(before), steps) or f" The steps are {known}."
                 yield f"step {step_id!r} depends on {before!r}, which is not a step.{hint}"
 
 

@@ -397,7 +397,8 @@ class RunKeeper(RecordOptions):
         for name, value in inputs.items():
             if not isinstance(name, str):
                 raise ValueNotStorable(f"input {name!r}", "", type(name).__name__, "its name is not text")
-            found[name] = value_to_json(value, self.input_types.get(name), f"input {name!r}")
+            declared = self.input_types.get(name)
+            found[name] = value_to_json(value, declared, f"input {name!r}", "the input (accepts=)")
         return found
 
     def restored(self, run_id: str, stored: Mapping[str, JsonValue]) -> dict[str, object]:

@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any, ParamSpec, Protocol, TypeAlias, TypeVar, cast, overload
 
 from fastroai.errors import ConfigurationError
+from fastroai.other_names import other_names
 from fastroai.records import Duration, in_seconds
 from fastroai.runtime.concurrency.threads import run_in_thread
 from fastroai.steps.reserving import spend
@@ -56,6 +57,7 @@ def safe_tool(
 ) -> SafeToolDecorator: ...
 
 
+@other_names()
 def safe_tool(
     function: Callable[P, R] | None = None,
     /,

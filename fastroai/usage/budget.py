@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from datetime import timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
@@ -28,6 +29,7 @@ OnWarning = Callable[[Any], object]
 DEFAULT_WARNING: Final = 0.8
 """The share of a budget or a spend limit at which a warning is given by default."""
 
+_MS: Final = timedelta(milliseconds=1)
 _POSITIVE: Final = "a positive amount of US dollars, at least $0.000001"
 
 
@@ -67,6 +69,8 @@ class ModelFallback:
         "cost_usd": "usd=",
         "max_latency_ms": "ms=",
         "latency_ms": "ms=",
+        "seconds": "ms=, which takes a timedelta, too",
+        "timeout": "ms=, which takes a timedelta, too",
     }
 )
 @dataclass(frozen=True, slots=True, init=False)
@@ -102,8 +106,8 @@ class Budget:
     requests: int | None
     """The limit of provider requests. Each attempt counts, except one that is refused without a bill."""
     ms: int | None
-    """The limit of wall time, in milliseconds; work that still runs then is cancelled. Time in which the run
-    waits for people is not counted."""
+    """The limit of wall time, in milliseconds; it can be given as a `timedelta`. Work that still runs then is
+    cancelled. Time in which the run waits for people is not counted."""
     on_unpriced: OnUncertain
     """Policy for a model without a known price: `refuse` its requests, or `allow` them uncounted."""
     on_unbounded: OnUncertain
@@ -127,7 +131,7 @@ class Budget:
         microcents: int | None = None,
         tokens: int | None = None,
         requests: int | None = None,
-        ms: int | None = None,
+        ms: int | timedelta | None = None,
         on_unpriced: OnUncertain = "refuse",
         on_unbounded: OnUncertain = "refuse",
         fallback: ModelFallback | None = None,
@@ -157,7 +161,7 @@ class Budget:
         for option, count, unit in (
             ("tokens", tokens, "tokens"),
             ("requests", requests, "requests"),
-            ("ms", ms, "milliseconds"),
+            ("ms", ms // _MS if isinstance(ms, timedelta) else ms, "milliseconds"),
             ("max_tokens_per_request", max_tokens_per_request, "tokens"),
         ):
             object.__setattr__(self, option, None if count is None else _count(option, count, unit))

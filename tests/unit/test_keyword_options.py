@@ -75,6 +75,20 @@ def test_an_unknown_option_of_an_agent_is_refused_before_anything_is_sent(method
         getattr(agent, method)("hi", modle="openai:gpt-5-mini")
 
 
+def test_an_input_that_is_given_as_an_option_is_told_where_inputs_go() -> None:
+    @step
+    async def read(ctx: StepContext[Any]) -> str:
+        return ctx.get_input("text", str)
+
+    door: Any = Pipeline("p", {"read": read})
+    for method in (door.execute_sync, door.execute, door.run_sync, door.stream):
+        message = rf"'text'\. Inputs are one mapping: {method.__name__}\(\{{'text': …\}}\)$"
+        with pytest.raises(TypeError, match=message):
+            method(text="hi")
+    with pytest.raises(TypeError, match=r"Did you mean 'deps'\?$"):
+        door.execute(dep=3)
+
+
 def test_an_option_of_another_version_is_named_here() -> None:
     with pytest.raises(TypeError, match="'result_type'; here, it is output_type=$"):
         FastroAgent(TestModel()).run("hi", result_type=int)  # type: ignore[call-overload]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from fastroai import (
+    AgentConfig,
     Budget,
     Edge,
     FastroAgent,
@@ -19,15 +20,21 @@ from fastroai import (
     Pipeline,
     PipelineConfig,
     SpendLimit,
+    SQLiteRunStore,
+    StepConfig,
     StepContext,
     budget_scope,
+    compute,
+    flow,
     infer,
+    safe_tool,
     step,
 )
 from fastroai.contracts import Contract
+from fastroai.distributed import Distributed
 from fastroai.graphs import Send
 from fastroai.other_names import OTHER_OPTIONS, by_name, other_names
-from fastroai.runtime import CircuitBreaker
+from fastroai.runtime import CircuitBreaker, ProviderLimit
 
 
 @other_names(arguments={"colour": "paint="}, attributes={"colour": "box.paint"})
@@ -37,7 +44,7 @@ class Box:
 
 
 @other_names(arguments={"colour": "paint="})
-def paint_of(paint: str = "red", **rest: str) -> str:
+def paint_of(paint: str = "red", rest: str = "") -> str:
     return paint
 
 
@@ -61,6 +68,30 @@ def test_an_attribute_of_another_library_is_told_and_others_are_missing_as_ever(
         UNTYPED().size  # noqa: B018
     assert raised.value.name == "size"
     assert not hasattr(Box(), "colour")
+
+
+@pytest.mark.parametrize(
+    ("made", "misspelt", "meant"),
+    [
+        (paint_of, "pant", "paint"),
+        (StepConfig, "time_out", "timeout"),
+        (PipelineConfig, "retrys", "retry"),
+        (AgentConfig, "temprature", "temperature"),
+        (FastroAgent, "instruction", "instructions"),
+        (step, "timout", "timeout"),
+        (compute, "budgt", "budget"),
+        (flow, "confg", "config"),
+        (safe_tool, "timout", "timeout"),
+        (SpendLimit, "widow", "window"),
+        (ProviderLimit, "request_per_minute", "requests_per_minute"),
+        (SQLiteRunStore, "time_out", "timeout"),
+        (Distributed, "nam", "name"),
+    ],
+)
+def test_a_misspelt_argument_is_told_what_is_probably_meant(made: Any, misspelt: str, meant: str) -> None:
+    message = rf"{made.__name__}\(\) got an unexpected .* '{misspelt}'\. Did you mean '{meant}'\?$"
+    with pytest.raises(TypeError, match=message):
+        made(**{misspelt: 3})
 
 
 def test_everything_else_is_as_without_the_names() -> None:

@@ -232,7 +232,7 @@ def _checks(option: str, given: Conditions, problems: list[str]) -> Iterator[tup
     """
     if given is None:
         listed: Sequence[object] = ()
-    elif isinstance(given, Sequence) and not _is_described(given):
+    elif isinstance(given, Sequence) and not isinstance(given, str) and not _is_described(given):
         listed = given
     else:
         listed = (given,)
@@ -243,7 +243,7 @@ def _checks(option: str, given: Conditions, problems: list[str]) -> Iterator[tup
             problems.append(f"{option}: {name_of(_inner(function))} is async, and a condition must not be")
             continue
         try:
-            [check] = as_checks(option, [one])
+            [check] = as_checks(option, one if isinstance(one, str) else [one])
         except ConfigurationError as error:
             problems.append(str(error))
         else:

@@ -22,6 +22,7 @@ from fastroai.functions.declaring.static_checks import flow_problems
 from fastroai.functions.errors import CompileError
 from fastroai.functions.flow_runs.flow_run import BODY, FlowRun, flow_run_of
 from fastroai.functions.kept_calls import kept_records
+from fastroai.other_names import other_names
 from fastroai.pipelines import Pipeline, PipelineConfig
 from fastroai.pipelines.result import PipelineResult
 from fastroai.records import CallRecord, Duration
@@ -523,6 +524,7 @@ class _FlowDecorator:
 def flow(function: Callable[P, Coroutine[Any, Any, T]], /) -> Flow[P, T]: ...
 @overload
 def flow(*, budget: BudgetLike | None = ..., config: PipelineConfig | None = ...) -> _FlowDecorator: ...
+@other_names()
 def flow(
     function: Callable[..., Coroutine[Any, Any, Any]] | None = None,
     /,

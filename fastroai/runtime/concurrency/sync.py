@@ -15,9 +15,10 @@ from contextvars import Context
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from fastroai.callers import CALLER, Caller
-from fastroai.errors import RunningLoopError, nearest_hint
+from fastroai.errors import RunningLoopError
 from fastroai.errors.base import attach_as
 from fastroai.forks import in_forked_process
+from fastroai.keyword_options import hint_for
 from fastroai.runtime.concurrency.process import THIS_PROCESS
 from fastroai.runtime.concurrency.threads import depth, loop_of_this_thread, mark_thread
 from fastroai.runtime.concurrency.wakeup import blocked_loop
@@ -230,8 +231,7 @@ def blocking(
             signature.bind(*args, **kwargs)
         except TypeError as error:  # its text does not name the sync twin, nor what may be meant
             unknown = next((name for name in kwargs if name not in signature.parameters), None)
-            near = unknown and nearest_hint(unknown, signature.parameters)
-            hint = f".{near}" if near else ""
+            hint = "" if unknown is None else hint_for(unknown, signature, f"{name}_sync")
             raise TypeError(f"{type(self).__name__}.{name}_sync() {error}{hint}") from None
         called = of if isinstance(of, str) else of(self)
         return run_blocking(

@@ -14,6 +14,7 @@ from typing import Final
 from fastroai.callers import warn_caller
 from fastroai.errors import ConfigurationError
 from fastroai.forks import in_forked_process
+from fastroai.other_names import other_names
 from fastroai.records import Duration
 from fastroai.runtime.concurrency.wakeup import running_loop
 from fastroai.runtime.options import check_count
@@ -36,6 +37,7 @@ _SAME_KEY: Final = (
 _serial: Final = itertools.count()
 
 
+@other_names()
 class ProviderLimit:
     """A limit on the requests to a provider, at one time and per minute.
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from fastroai.errors import RevisionConflict
+from fastroai.other_names import other_names
 from fastroai.records import Duration
 from fastroai.store.backends.connections import Connections
 from fastroai.store.backends.kept_at import KeptAt
@@ -94,6 +95,7 @@ _DELETE_RUNS: Final = (
 )
 
 
+@other_names()
 class PostgresRunStore(ReadsRuns, KeptAt):
     """A `RunStore` in PostgreSQL 12 or later, for the processes of many machines.
 

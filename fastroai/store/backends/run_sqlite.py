@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Final, TypeVar
 
 from fastroai.errors import ConfigurationError, RevisionConflict
+from fastroai.other_names import other_names
 from fastroai.records import Duration
 from fastroai.runtime.options import seconds_above_zero
 from fastroai.store.backends.connections import Connections
@@ -129,6 +130,7 @@ _SIGN: Final = 2**31
 """The number from which on SQLite takes the user version of a file for a negative one."""
 
 
+@other_names()
 class SQLiteRunStore(ReadsRuns, KeptAt):
     """A `RunStore` in a file, for the processes of one machine. It needs no server.
 

@@ -44,6 +44,9 @@ def file_path(path: str | os.PathLike[str], in_memory: str) -> str:
     name = os.fspath(path) if isinstance(path, str | os.PathLike) else path
     if not isinstance(name, str) or not name or name.startswith(":memory:"):
         raise ConfigurationError("path", name, f"the path of a file; in memory, there is {in_memory}")
+    if os.path.isdir(name):
+        example = os.path.join(name, "runs.db")
+        raise ConfigurationError("path", name, f"the path of a file, such as {example!r}; that is a folder")
     return os.path.abspath(name)
 
 

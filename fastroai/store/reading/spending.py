@@ -49,9 +49,7 @@ def check_period(since: object, until: object, by: object) -> None:
         raise ConfigurationError("until", until, f"a time after since, {since}")
     known = [one for one in _DIMENSIONS if isinstance(by, Sequence) and one in by]
     if isinstance(by, str) or not isinstance(by, Sequence) or len(by) != len(known):
-        raise ConfigurationError(
-            "by", by, f"some of {', '.join(_DIMENSIONS)}, each once: by=('day', 'model')"
-        )
+        raise ConfigurationError("by", by, f"a sequence of {', '.join(_DIMENSIONS)}, each at most once")
 
 
 async def spending(

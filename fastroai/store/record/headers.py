@@ -45,7 +45,7 @@ _RUN_ID: Final = re.compile(rf"[^\s{_NOT_TEXT}](?:[^{_NOT_TEXT}]{{0,198}}[^\s{_N
 def check_run_id(run_id: str) -> None:
     """Refuse an invalid id of a run. Raises `ConfigurationError`."""
     if not isinstance(run_id, str) or _RUN_ID.fullmatch(run_id) is None:
-        expected = "1 to 200 characters, without control characters, and no space at either end"
+        expected = "text of 1 to 200 characters, without control characters, and no space at either end"
         raise ConfigurationError("run_id", run_id, expected)
 
 

@@ -21,8 +21,12 @@ _SCALARS = frozenset({str, int, bool})
 """Types whose values come back equal. Subclasses are not among them."""
 
 
-def value_to_json(value: object, declared: Any, what: str) -> JsonValue:
+def value_to_json(
+    value: object, declared: Any, what: str, how: str = "a result (`-> Type`, or returns=Type)"
+) -> JsonValue:
     """Return a value as JSON. `declared` is its type or `None`, and `what` names the value in errors.
+
+    `how` says in errors of what a type can be declared, and where.
 
     Raises:
         ValueNotStorable: the value is not plain JSON and has no declared type, or would not come back as it
@@ -34,7 +38,7 @@ def value_to_json(value: object, declared: Any, what: str) -> JsonValue:
     adapter = None if declared is None else adapter_of(declared)
     if adapter is None:
         for field, part in _not_plain(value):
-            raise ValueNotStorable(what, field, type(part).__name__, _advice(declared))
+            raise ValueNotStorable(what, field, type(part).__name__, _advice(declared, how))
         try:
             _text(value)
         except (PydanticSerializationError, ValueError) as error:
@@ -44,9 +48,10 @@ def value_to_json(value: object, declared: Any, what: str) -> JsonValue:
         stored: JsonValue = adapter.dump_python(value, mode="json", warnings="error")
         lost = difference(value, adapter.validate_json(_text(stored)))
     except Exception as error:  # validators and serializers are the user's, and can raise anything
-        raise ValueNotStorable(
-            what, _field_of(error), type(value).__name__, f"{_reason(error)} ({_name(declared)})"
-        ) from error
+        field, part = _failed_in(value, error)
+        advice = "" if part is value else f"; {_advice(declared, how)}"
+        reason = f"{_reason(error)} ({_name(declared)}){advice}"
+        raise ValueNotStorable(what, field, type(part).__name__, reason) from error
     if lost is not None:
         place, before, after = lost
         became = "another value" if type(after) is type(before) else f"a value of type {type(after).__name__}"
@@ -113,19 +118,26 @@ def _text(value: object) -> bytes:
     return text
 
 
-def _advice(declared: Any) -> str:
+def _advice(declared: Any, how: str) -> str:
+    convert = "or convert the value, as model_dump(mode='json') does"
     if declared is None:
-        return (
-            "without a declared type only plain JSON can be stored; declare the type of a result (`-> Type`, "
-            "or returns=Type), or convert the value, as model_dump(mode='json') does"
-        )
+        return f"without a declared type only plain JSON can be stored; declare the type of {how}, {convert}"
+    if adapter_of(declared) is not None:
+        return f"declare a type that says what is there, {convert}"
     return f"pydantic knows no way to store {_name(declared)}; return plain JSON, or a type that it knows"
 
 
-def _field_of(error: Exception) -> str:
+def _failed_in(value: object, error: Exception) -> tuple[str, object]:
+    """Return the field of a value that cannot be stored, and what is there, as far as that can be told."""
     if isinstance(error, ValidationError):
-        return ".".join(map(str, error.errors(include_url=False, include_input=False)[0]["loc"]))
-    return ""
+        return ".".join(map(str, error.errors(include_url=False, include_input=False)[0]["loc"])), value
+    if isinstance(error, PydanticSerializationError):
+        for field, part in _not_plain(value):
+            try:
+                to_json(part)
+            except (PydanticSerializationError, ValueError):
+                return field, part
+    return "", value
 
 
 def _reason(error: Exception) -> str:

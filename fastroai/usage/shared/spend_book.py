@@ -10,13 +10,12 @@ from typing import Final
 from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.usage.money import Amount, exact_dollars
 from fastroai.usage.shared.spend_amounts import TOO_MUCH_USD, Window
-from fastroai.usage.shared.spend_limit import BY_TAG, BY_TENANT, known_window, usable_store
+from fastroai.usage.shared.spend_limit import BY_TAG, BY_TENANT, SpendStoreLike, known_window, usable_store
 from fastroai.usage.shared.spend_store import (
     SpendAccount,
     SpendChange,
     SpendClaim,
     SpendStatus,
-    SpendStore,
 )
 
 _LIMIT: Final = "a positive amount of US dollars, below a billion; or None for the amount in code"
@@ -35,11 +34,11 @@ class SpendBook:
     after the end of its last window.
     """
 
-    def __init__(self, store: SpendStore | None = None) -> None:
-        """`store` is the store of the limits; by default the memory of this process.
+    def __init__(self, store: SpendStoreLike | None = None) -> None:
+        """`store` is the store of the limits, or its path or URL; by default the memory of this process.
 
         Raises:
-            ConfigurationError: it is no `SpendStore`.
+            ConfigurationError: it is no `SpendStore`, and neither the path nor the URL of one.
         """
         self.store = usable_store(store)
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
+from importlib import import_module
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeGuard, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeGuard, cast, get_args
 
 from fastroai.errors import ConfigurationError, nearest_hint
-from fastroai.other_names import by_name
+from fastroai.other_names import by_name, other_names
 from fastroai.records import Duration, in_seconds, usd_to_microcents
 from fastroai.usage.budget import (
     DEFAULT_WARNING,
@@ -45,9 +47,12 @@ _LONGEST_LEASE: Final = 86_400
 _SHORTEST_KEEP: Final = timedelta(days=1).total_seconds()
 _LONGEST_KEEP: Final = timedelta(days=3650).total_seconds()
 _LONGEST_DEADLINE: Final = timedelta(days=3650).total_seconds()
-_STORE: Final = "a SpendStore, such as SQLiteSpendStore('spend.db'), or open_spend_store(a store of runs)"
+_STORE: Final = "a SpendStore, or the path or URL of one; for a store of runs, open_spend_store(runs)"
 KEY_EXPECTED: Final = f"a key: printable text of 1 to {_LONGEST_KEY} characters"
 
+
+SpendStoreLike: TypeAlias = SpendStore | str | os.PathLike[str]
+"""A store that counts spending, or the path or URL of one, as `open_spend_store` takes it."""
 
 AmountOf: TypeAlias = Callable[[str, str | None], Amount | Awaitable[Amount]]
 """A function from the key of an account and the tenant of a run to an amount in US dollars; may be async."""
@@ -58,6 +63,7 @@ OnLimit: TypeAlias = Literal["fail", "wait"]
 
 
 @by_name()
+@other_names()
 @dataclass(frozen=True, slots=True, init=False)
 class SpendLimit:
     """A limit on spending in US dollars that runs, threads and processes share.
@@ -102,7 +108,8 @@ class SpendLimit:
     on_warning: OnWarning | None
     """A function to call with each `BudgetWarning`; it may be async. Its errors are only logged."""
     store: SpendStore
-    """The store that counts the spending; by default the memory of this process, for all limits with one key.
+    """The store that counts the spending; it can be given as a path or URL, such as `"spend.db"`. By default
+    it is the memory of this process, for all limits with one key.
 
     FastroAI's pytest plugin clears that memory after each test."""
     on_unpriced: OnUncertain
@@ -138,7 +145,7 @@ class SpendLimit:
         tag: str | None = None,
         warn_at: float | Iterable[float] | None = DEFAULT_WARNING,
         on_warning: OnWarning | None = None,
-        store: SpendStore | None = None,
+        store: SpendStoreLike | None = None,
         on_unpriced: OnUncertain = "refuse",
         on_unbounded: OnUncertain = "refuse",
         on_unavailable: OnUncertain = "refuse",
@@ -340,9 +347,12 @@ def usable_store(store: object) -> SpendStore:
 
     if store is None:
         return default_spend_store()
+    if isinstance(store, str | os.PathLike):
+        # Stores are above this package, and only those who name one need it.
+        stores = import_module("fastroai.store.shared_spending.spend_stores")
+        return cast("SpendStore", stores.open_spend_store(store))
     if isinstance(store, type) or not isinstance(store, SpendStore):
-        shown = "(not shown)" if isinstance(store, str) else store  # a password can be in a URL
-        raise ConfigurationError("store", shown, _STORE)
+        raise ConfigurationError("store", store, _STORE)
     return store
 
 

@@ -209,7 +209,7 @@ def test_runs_of_graphs_are_listed_shown_traced_compared_and_gone_on_with(user: 
 
     told = command("resume", "asks", "--pipeline", "graph_app:desk")
     assert told.exit_code == 2
-    assert "the answer that node 'ask' of run 'asks' waits for" in told.output
+    assert "--answer needs the answer that node 'ask' of run 'asks' waits for" in told.output
     told = command("resume", "asks", "--pipeline", "graph_app:desk", "--answer", '"perhaps"')
     assert told.exit_code == 2
     assert "an answer that fits the question of node 'ask'" in told.output

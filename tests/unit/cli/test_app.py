@@ -240,14 +240,14 @@ def test_list_filters_and_says_where_it_stopped(store: SQLiteRunStore) -> None:
     assert "newest" not in call("list", "--limit", "4").stdout
     assert [run["run_id"] for run in json_of("list", "--status", "failed")] == ["bad"]
     assert [run["run_id"] for run in json_of("list", "--pipeline", "other")] == ["bad"]
-    assert "no runs" in call("list", "--pipeline", "nope").stdout
+    assert "no runs found in runs.db" in call("list", "--pipeline", "nope").stdout
     shown = call("list", "--status", "failed").stdout
     assert r"[red]no\x1b[31m" in shown, "neither markup nor control characters of others take effect"
 
 
 def test_list_refuses_filters_that_cannot_be_meant(store: SQLiteRunStore) -> None:
     write(store, support_desk())
-    assert "expected one of running" in line_of(call("list", "--status", "done"), 2)
+    assert "--status='done': expected one of running" in line_of(call("list", "--status", "done"), 2)
     refused = call("list", "--limit", "0")
     assert (refused.exit_code, "'--limit': 0 is not in the range" in refused.stderr) == (2, True)
 
@@ -523,7 +523,7 @@ def test_a_run_that_fails_again_exits_with_1(store: SQLiteRunStore, user_code: s
     result = call("resume", "one", "--pipeline", f"{user_code}:desk")
     assert result.exit_code == 1
     assert result.stdout == "run one: failed, $0.25 in all\n"
-    assert r"fastroai: step 'b' failed: RuntimeError: no paper\x1b[31m" in result.stderr
+    assert r"fastroai: step 'b' failed after 2 attempts: RuntimeError: no paper\x1b[31m" in result.stderr
     assert "Traceback" not in result.stderr
 
 
@@ -558,7 +558,7 @@ def test_resume_passes_on_what_to_do_with_changed_calls(store: SQLiteRunStore, u
     options = ["resume", "one", "--pipeline", f"{user_code}:desk", "--inputs", '{"fail": false}']
     refused = call(*options, "--on-changed", "never")
     assert refused.exit_code != 0
-    assert "'ask', 'keep' or 'fail'" in refused.stderr
+    assert "--on-changed='never': expected 'ask', 'keep' or 'fail'" in refused.stderr
     assert call(*options, "--on-changed", "keep").exit_code == 0
 
 
@@ -629,6 +629,13 @@ def test_options_that_name_nothing(
     line = line_of(call("resume", "r1", *(text for pair in options.items() for text in pair)), 2)
     assert line.startswith(f"fastroai: {option}=")
     assert said in line
+
+
+def test_a_worker_needs_an_application_or_a_name(store: SQLiteRunStore, user_code: str) -> None:
+    refused = CliRunner().invoke(app, ["worker", "--import", user_code])
+    assert f"--name needs the name of the application to work for, because {user_code}" in refused.stderr
+    named = CliRunner().invoke(app, ["worker", "--import", user_code, "--name", "orders"])
+    assert (named.exit_code, "--url needs a file of SQLite" in named.stderr) == (2, True)
 
 
 def test_a_flow_is_resumed_as_pipelines_are(store: SQLiteRunStore, user_code: str) -> None:

@@ -83,8 +83,8 @@ def test_flows_are_listed_with_how_far_they_are(flow: str, gate: str) -> None:
 
 def test_a_store_without_flows_has_none(place: Path) -> None:
     drive(place, lambda runs: runs.list_flows())
-    assert fastroai("flow", "list").stdout == "no flows\n"
-    assert fastroai("gate", "list").stdout == "no gates wait for a decision\n"
+    assert fastroai("flow", "list").stdout == f"no flows found in {place}\n"
+    assert fastroai("gate", "list").stdout == f"no gates wait for a decision in {place}\n"
     for kind in ("flow", "gate"):
         assert fastroai(kind, "list", "--limit", "-1").exit_code == 2
 

@@ -124,7 +124,9 @@ def test_spending_is_reset_by_the_user_of_the_machine(store: str) -> None:
         "a",
         "bug",
     ]
-    assert shown("adjustments", "--store", store, "--key", "=cmd") == "nothing was changed by hand\n"
+    assert (
+        shown("adjustments", "--store", store, "--key", "=cmd") == f"nothing was changed by hand in {store}\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -133,11 +135,11 @@ def test_spending_is_reset_by_the_user_of_the_machine(store: str) -> None:
         (("set", "tenant:acm", "5"), "Did you mean 'tenant:acme'?"),
         (("set", "tenant:acme", "5", "--window", "hour"), "expected a window of 'tenant:acme': 'day'"),
         (("set", "tenant:acme", "5", "--window", "dya"), "Did you mean 'day'?"),
-        (("set", "tenant:acme", "much"), "usd='much'"),
+        (("set", "tenant:acme", "much"), "USD='much'"),
         (("set", "tenant:acme", "0"), "a positive amount of US dollars"),
-        (("reset", "tenant:acme", "--by", " "), "by=' '"),
+        (("reset", "tenant:acme", "--by", " "), "--by=' '"),
         (("limits", "--format", "xml"), "'xml' is not one of 'table', 'json', 'csv'"),
-        (("limits", "--window", "week"), "window='week'"),
+        (("limits", "--window", "week"), "--window='week'"),
     ],
 )
 def test_errors_say_what_is_there(store: str, arguments: tuple[str, ...], named: str) -> None:
@@ -161,7 +163,6 @@ def test_the_store_can_be_named_by_the_environment(store: str, monkeypatch: pyte
 
 
 def test_an_empty_store_says_so(tmp_path: Path) -> None:
-    (tmp_path / "spend.db").touch()
-    assert (
-        shown("limits", "--store", str(tmp_path / "spend.db")) == "no spend limit has counted anything here\n"
-    )
+    store = str(tmp_path / "[blue] spend.db")
+    Path(store).touch()
+    assert shown("limits", "--store", store) == f"no spend limit has counted anything in {store}\n"

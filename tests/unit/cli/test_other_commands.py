@@ -26,6 +26,7 @@ def typed(line: str) -> Result:
         ("validate a.stratum.yaml", "workflow validate SPEC"),
         ("compile tasks/ --flow work", "workflow compile FOLDER"),
         ("audit 5f3c", "flow audit FLOW"),
+        ("explain r1", "runs trace RUN"),
     ],
 )
 def test_a_command_of_stratum_is_told_what_it_is_here(line: str, here: str) -> None:
@@ -40,12 +41,16 @@ def test_help_is_a_command_too() -> None:
     assert typed("help").output == typed("--help").output
     assert typed("help flow show").output == typed("flow show --help").output
     assert typed("help").exit_code == typed("help flow show").exit_code == 0
+    assert typed("runs help show").output == typed("runs show -h").output == typed("runs show --help").output
 
 
 def test_other_unknown_commands_are_told_as_before() -> None:
     result = typed("flwo list")
     assert result.exit_code == 2
     assert "Did you mean 'flow'" in result.output
+    assert (
+        "No such command 'explain'. Here, it is: fastroai runs trace RUN" in typed("runs explain r1").output
+    )
     assert typed("help nothing").exit_code == 2
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,9 @@ from typer.testing import CliRunner, Result
 from fastroai import Pipeline, SQLiteRunStore, StepContext, step
 from fastroai.cli.app import app
 from fastroai.runtime.facts import QuestionAsked
+from fastroai.store.record.entries import Routing
+from fastroai.store.record.headers import read_header
+from fastroai.store.record.runs import change_header
 
 SHAPE = definition({"a": []})
 
@@ -73,7 +77,7 @@ def test_list_shows_what_waits_for_an_answer(store: SQLiteRunStore) -> None:
     assert lines[2].split()[:4] == ["r2:2", "desk", "a#2", "finance"]
     assert lines[2].endswith('{"amount": 3}')
     assert "... these are 1" in call("list", "--limit", "1").stdout
-    assert "no questions" in call("list", "--pipeline", "nope").stdout
+    assert "no questions found in /" in call("list", "--pipeline", "nope").stdout
     refused = call("list", "--limit", "0")
     assert (refused.exit_code, "limit" in refused.stderr) == (2, True)
 
@@ -161,6 +165,25 @@ def test_an_answer_can_be_in_a_file(store: SQLiteRunStore, tmp_path: Path) -> No
     (tmp_path / "answer.json").write_text('{"approved": false}')
     assert call("answer", question, "@missing.json").exit_code == 2
     assert "answered; run r waits for no other" in call("answer", question, "@answer.json").stdout
+
+
+def test_a_run_of_workers_needs_nobody_to_resume_it(store: SQLiteRunStore) -> None:
+    question = ask(store, str)
+
+    async def hand_over() -> None:
+        found = await read_header(store, "r")
+        routing = Routing(app="desk", queue="mail", definition="")
+        await change_header(store, found, replace(found.header, routing=routing))
+        await store.aclose()
+
+    asyncio.run(hand_over())
+    told = call("answer", question, "yes")
+    assert "no other answer: the workers of queue mail continue it" in told.stdout
+
+
+def test_a_question_that_is_not_there_names_the_command_that_lists_them(store: SQLiteRunStore) -> None:
+    write(store, paused("r1", "Pay?"), questions=(3,))
+    assert "`fastroai review list`" in call("answer", "r1:2", "yes").stderr
 
 
 def test_what_is_not_taken_says_why(store: SQLiteRunStore) -> None:

@@ -91,13 +91,16 @@ def test_the_table_says_where_a_name_or_a_cost_is_not_known(store: str) -> None:
         ("acme", "$0.003"),
         ("globex", "$0.50"),
     ]
-    assert shown("--store", store, "--since", "1s") == "nothing was spent\n"
+    assert shown("--store", store, "--since", "1s") == f"no spending found in {store}\n"
 
 
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        (("--by", "customer"), "day, pipeline, step, model, tenant, tag"),
+        (
+            ("--by", "customer"),
+            "--by='customer': expected a sequence of day, pipeline, step, model, t",
+        ),
         (("--since", "yesterday"), "--since='yesterday': expected an age, as in 7d"),
         (("--until", "1"), "--until='1': expected an age"),
         (("--format", "xml"), "'xml' is not one of 'table', 'json', 'csv'"),
