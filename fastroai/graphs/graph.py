@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Generic
+from typing import Any, Final, Generic
 
 from pydantic import JsonValue
 from typing_extensions import Unpack
@@ -61,6 +62,12 @@ from fastroai.store.run_store import RunStore, RunStoreLike
 from fastroai.store.signals import Signal
 from fastroai.usage import Budget, BudgetLike, Quote
 from fastroai.usage.limits import NO_LIMITS, limits_of, together
+
+logger = logging.getLogger("fastroai.graphs")
+
+_NOT_RESUMABLE: Final = (
+    "run %r pauses at %s and cannot be resumed from there, because no store keeps it: run(..., store=...)"
+)
 
 
 @other_names(
@@ -148,8 +155,8 @@ class Graph(
             decider: The agent that decides between `llm_decide` edges.
             entry: The first node; by default the one node without incoming edges.
             terminals: The last nodes; by default the nodes without outgoing edges.
-            pause_nodes: Nodes whose output is a question to a person; `resume(run_id, input=...)` answers. A
-                graph with such nodes needs a store: without one, a run of it is refused before it begins.
+            pause_nodes: Nodes whose output is a question to a person; `resume(run_id, input=...)` answers. It
+                needs a store: a run without one logs a warning when it begins, and its pause is its end.
             max_steps: Maximum number of visits to nodes; a run that would make more fails. 100 by default, or
                 three for each node if that is more.
             on_branch_failure: What the failure of a branch does to other branches of its fork. `"fail_all"`
@@ -569,9 +576,9 @@ class Graph(
         try:
             async with AsyncExitStack() as stack:
                 opened = await execution.open(stack, request, scope, self.definition)
-                if self._plan.pauses and opened.log.run is None:
-                    expected = f"a store that keeps the run, which waits for {_answers(self._plan.pauses)}"
-                    raise ConfigurationError("store", None, f"{expected}: run(..., store=...)")
+                if self._plan.pauses and opened.kept is None:
+                    nodes = ", ".join(map(repr, self._plan.pauses))
+                    logger.warning(_NOT_RESUMABLE, scope.run_id, nodes)
                 run = GraphRun(self._setup, opened, request)
                 finish = await execution.perform(opened, run.runner, run.decisions)
                 if finish.raised is not None:
@@ -634,9 +641,3 @@ class Graph(
 def _check_writes(plan: GraphPlan, node: str, output: object) -> None:
     """Raise `ContractViolation` if an output lacks a value that its node declares to write."""
     writes_of(plan, node, output, {})
-
-
-def _answers(pauses: Collection[str]) -> str:
-    """Return the answers that pause nodes wait for, as text."""
-    nodes = ", ".join(map(repr, sorted(pauses)))
-    return f"the answer at {nodes}" if len(pauses) == 1 else f"answers at {nodes}"

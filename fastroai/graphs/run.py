@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from fastroai.errors import ConfigurationError
 from fastroai.graphs.machine.events import Ending
 from fastroai.graphs.machine.merging import salvage
 from fastroai.graphs.machine.replay import replayed
@@ -89,10 +90,17 @@ class GraphRun:
         )
 
     def ask_around(self) -> None:
-        """Tell the run around this one the questions of pause nodes, since that run waits for the answers."""
+        """Tell the run around this one the questions of pause nodes, since that run waits for the answers.
+
+        Raises:
+            ConfigurationError: no store keeps the run around.
+        """
         log, questions = self.opened.log, self.machine.questions
         if log.scope is self.opened.scope or not questions:
             return
+        if log.run is None:
+            expected = "a store that keeps the run, which waits for the answer: execute(..., store=...)"
+            raise ConfigurationError("store", None, expected)
         for asked in questions.values():
             log.keep_open(question_as_json(self._setup, asked))
 

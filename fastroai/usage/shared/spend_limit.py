@@ -51,7 +51,7 @@ _STORE: Final = "a SpendStore, or the path or URL of one; for a store of runs, o
 KEY_EXPECTED: Final = f"a key: printable text of 1 to {_LONGEST_KEY} characters"
 
 
-SpendStoreLike: TypeAlias = SpendStore | str | os.PathLike[str]
+SpendStoreLike: TypeAlias = "SpendStore | str | os.PathLike[str]"
 """A store that counts spending, or the path or URL of one, as `open_spend_store` takes it."""
 
 AmountOf: TypeAlias = Callable[[str, str | None], Amount | Awaitable[Amount]]

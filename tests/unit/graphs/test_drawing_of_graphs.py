@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.agents import paid_agent
 
-from fastroai import Graph, MemoryRunStore, Node, Pipeline, StepContext, step
+from fastroai import Graph, Node, Pipeline, StepContext, step
 from fastroai.drawing import Drawing, DrawnEdge, DrawnNode
 from fastroai.graphs import Edge, GraphResult
 from fastroai.store.reading.run_drawing import draw_shape
@@ -55,7 +55,7 @@ def graph() -> Graph[Any, Any]:
 
 @pytest.fixture
 async def result() -> GraphResult[Any]:
-    return await graph().run(run_id="r", store=MemoryRunStore())
+    return await graph().run()
 
 
 def drawn(result: GraphResult[Any] | None) -> Drawing:
