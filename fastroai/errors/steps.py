@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Literal, NotRequired, TypeAlias, TypedDict
+from typing import Literal, NotRequired, TypeAlias, TypedDict
 
 from fastroai.errors.base import FastroAIError, NoUsableOutput, attach_trace, trace_source_of
 from fastroai.errors.texts import nearest_hint
 
 Direction: TypeAlias = Literal["input", "output", "require", "ensure"]
 """The part of a contract that a `ContractViolation` is about."""
-
-
-_ATTEMPTS: Final = "__fastroai_attempts__"
-
-
-def attach_attempts(error: BaseException, step_id: str, attempts: int) -> None:
-    """Attach to an exception the attempt that raised it. Several steps can raise the same object."""
-    error.__dict__.setdefault(_ATTEMPTS, {})[step_id] = attempts
 
 
 def failure_inside(error: StepExecutionError) -> BaseException:
@@ -123,9 +115,7 @@ class StepExecutionError(FastroAIError):
         kind = type(error).__name__
         if isinstance(error, RecordedError):
             kind = error.error_type.rpartition(".")[2]
-        attempts = error.__dict__.get(_ATTEMPTS, {}).get(self.step_id, 1)
-        after = "" if attempts == 1 else f" after {attempts} attempts"
-        return f"step {self.step_id!r} failed{after}: {kind}: {error}"
+        return f"step {self.step_id!r} failed: {kind}: {error}"
 
 
 class RecordedError(FastroAIError):

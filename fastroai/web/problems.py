@@ -134,7 +134,7 @@ def problem_of(error: Exception) -> Problem | None:
         case ConfigurationError(option="tenant", value=None):
             detail = "a spend limit of this service counts by tenant, and you have none"
             return Problem(403, "tenant-needed", "A tenant is needed", detail)
-        case ConfigurationError(option="input", value=None):
+        case ConfigurationError(option="input") if error.value is ...:  # no answer was given
             detail = "the run waits for the answer to a question; give that first"
             return Problem(409, "run-status", "The run cannot do that", detail, {"run_status": "paused"})
         case StoreUnavailable():

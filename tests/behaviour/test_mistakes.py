@@ -104,11 +104,6 @@ def test_a_condition_that_is_text_is_one_problem() -> None:
             return number / 2
 
 
-def test_a_step_that_was_tried_again_says_how_often() -> None:
-    with pytest.raises(StepExecutionError, match="^step 'broken' failed after 3 attempts: Runtime"):
-        Pipeline("p", {"broken": broken}).run_sync()
-
-
 def test_a_step_that_misses_its_deps_notes_that_the_run_was_given_none() -> None:
     @step
     async def asks(ctx: StepContext[Any]) -> str:

@@ -18,7 +18,6 @@ from fastroai.errors import (
     RunTakenOver,
     error_chain,
 )
-from fastroai.errors.steps import attach_attempts
 from fastroai.human.halting import is_halt
 from fastroai.runs.execution import OpenRun
 from fastroai.runs.request import RunRequest
@@ -452,8 +451,6 @@ class Runner:
             raise error  # whatever `on_error` says: nothing more of the run can be put on record
         if self._deps is None and isinstance(error, AttributeError) and error.obj is None:
             error.add_note(f"ctx.deps of step {started.step_id!r} is None: the run was given no deps=")
-        if scope.attempt > 1:
-            attach_attempts(error, started.step_id, scope.attempt)
         failed = StepFailed(
             started.step_id,
             failure_of(scope, self._work.configs[started.step_id], error),

@@ -523,7 +523,7 @@ def test_a_run_that_fails_again_exits_with_1(store: SQLiteRunStore, user_code: s
     result = call("resume", "one", "--pipeline", f"{user_code}:desk")
     assert result.exit_code == 1
     assert result.stdout == "run one: failed, $0.25 in all\n"
-    assert r"fastroai: step 'b' failed after 2 attempts: RuntimeError: no paper\x1b[31m" in result.stderr
+    assert r"fastroai: step 'b' failed: RuntimeError: no paper\x1b[31m" in result.stderr
     assert "Traceback" not in result.stderr
 
 

@@ -264,9 +264,9 @@ async def test_the_statuses_of_a_purge_are_names(store: MemoryRunStore, status: 
 async def test_what_cannot_be_the_id_of_a_run(store: MemoryRunStore, run_id: Any) -> None:
     history = RunHistory(store)
     for ask in (history.header, history.summary, history.trace, history.delete, store.trace):
-        with pytest.raises(ConfigurationError, match="run_id=.*expected 1 to 200 characters"):
+        with pytest.raises(ConfigurationError, match="run_id=.*expected text of 1 to 200 characters"):
             await ask(run_id)
-    with pytest.raises(ConfigurationError, match="run_id=.*expected 1 to 200 characters"):
+    with pytest.raises(ConfigurationError, match="run_id=.*expected text of 1 to 200 characters"):
         history.follow(run_id)
 
 
