@@ -287,9 +287,7 @@ async def test_a_step_whose_own_task_was_cancelled_has_failed() -> None:
     pipeline: Pipeline[Any, Any] = Pipeline(
         "p", {"awaits": awaits, "other": step(lambda ctx: 1)}, output_step="other"
     )
-    with pytest.raises(
-        StepExecutionError, match="step 'awaits' failed: CancelledInside"
-    ) as caught:
+    with pytest.raises(StepExecutionError, match="step 'awaits' failed: CancelledInside") as caught:
         await pipeline.execute()
     assert isinstance(caught.value.original_error, CancelledInside)
     config = PipelineConfig(on_error="continue")
