@@ -272,6 +272,7 @@ class RowMachine:
             self._open.add(row.number)
             if self._was_resumed:
                 refused = number_of_key(refused_key(row.number, row.key))
+                self._keys[refused] = row.number
                 self._counts["failed" if refused in self._failed else "new"] += 1
             same = f"row {row.number} has the key {row.key!r} of row {self._keys[key]}"
             return RefuseRow(f"{same}, so it was left out; set key= to a column that differs in every row")

@@ -417,6 +417,16 @@ class TestResuming:
             (2, "a", True),
         ]
 
+    async def test_a_row_that_is_refused_again_has_one_line_when_the_run_stops_after_it(
+        self, classify: Any
+    ) -> None:
+        one, two = ({"id": name, "text": name} for name in ("a", "b"))
+        options: Any = {"budget": Budget(requests=2), "concurrency": 1, "key": "id"}
+        options |= {"store": MemoryRunStore(), "run_id": "r"}
+        await classify.map([one, one, two], **options)
+        table = await classify.map([one, one, {"id": "c", "text": "new"}, two], **options)
+        assert [(row.number, row.key) for row in table] == [(0, "a"), (1, "1: a"), (3, "b")]
+
     @pytest.mark.parametrize(("on_changed", "kept"), [("ask", []), ("keep", ["one", "two"])])
     async def test_lines_whose_question_has_changed_are_left_out_unless_they_are_to_be_kept(
         self, model_server: ModelServer, tmp_path: Path, on_changed: Any, kept: list[str]
