@@ -56,12 +56,13 @@ class WhenBusy:
 
 
 DO_NOT_WAIT: Final = WhenBusy("reject", 60.0)
-"""Options of a caller that does not wait, with the seconds for which other callers do by default."""
+"""Options of a caller that does not wait, as by default. A caller that waits does so for these seconds, unless it
+gives others."""
 
 
 def when_busy(do: OnBusy, seconds: Duration) -> WhenBusy:
     """Return checked options. Those that most callers have are checked once, not for each run."""
-    return DO_NOT_WAIT if do == "reject" and seconds is DO_NOT_WAIT.seconds else WhenBusy(do, seconds)
+    return DO_NOT_WAIT if do == "reject" and seconds == DO_NOT_WAIT.seconds else WhenBusy(do, seconds)
 
 
 def check_existing(on_existing: OnExisting, busy: WhenBusy, run_id: str | None) -> None:

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 def log_of(scope: Scope | None) -> Log | None:
     """Return the log of the run that a scope belongs to; `None` outside of runs."""
-    return None if scope is None else scope.log  # type: ignore[return-value]  # pyright: ignore[reportReturnType]
+    log: Any = None if scope is None else scope.log
+    found: Log | None = log
+    return found
 
 
 def run_of(scope: Scope | None) -> DurableRun | None:
