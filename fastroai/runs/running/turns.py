@@ -56,8 +56,7 @@ class WhenBusy:
 
 
 DO_NOT_WAIT: Final = WhenBusy("reject", 60.0)
-"""Options of a caller that does not wait, as by default. A caller that waits does so for these seconds, unless it
-gives others."""
+"""Options of a caller that does not wait, as by default. One that waits does so for these seconds by default."""
 
 
 def when_busy(do: OnBusy, seconds: Duration) -> WhenBusy:
