@@ -56,7 +56,7 @@ class WhenBusy:
 
 
 DO_NOT_WAIT: Final = WhenBusy("reject", 60.0)
-"""Options of a caller that does not wait, as by default. One that waits does so for these seconds by default."""
+"""Options of a caller that does not wait, the default, with the seconds for which others wait by default."""
 
 
 def when_busy(do: OnBusy, seconds: Duration) -> WhenBusy:
