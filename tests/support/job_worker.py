@@ -23,7 +23,7 @@ from support.spend_worker import Place
 
 KEY: Final = "shared"
 KINDS: Final = ("answer", "compaction", "background", "batch", "spend")
-PURCHASE: Final = Decimal("0.0003")
+PURCHASE: Final = Decimal("0.0015")
 """US dollars that each purchase costs, of twice as much that is reserved."""
 HISTORY: Final[list[ModelMessage]] = [
     ModelRequest.user_text_prompt("before"),

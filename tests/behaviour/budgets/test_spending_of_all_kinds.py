@@ -47,7 +47,7 @@ def test_a_limit_holds_for_all_kinds_of_spending_in_four_processes(tmp_path: Pat
     path = tmp_path / "spending.db"
     workers = Workers(4, work)
     try:
-        bills: list[Bill] = workers.do(Rush(Place("sqlite", str(path)), LIMIT, rounds=2, calls=5))  # type: ignore[arg-type]
+        bills: list[Bill] = workers.do(Rush(Place("sqlite", str(path)), LIMIT, rounds=2, calls=10))  # type: ignore[arg-type]
     finally:
         workers.end()
     assert sum(bill.refusals for bill in bills), "the limit was reached"
