@@ -48,7 +48,7 @@ from fastroai.runs.execution import Execution
 from fastroai.runs.nesting import NestedStep
 from fastroai.runs.openings import AlsoOnRecord, RunKeeper, needed_store
 from fastroai.runs.request import RunRequest
-from fastroai.runs.signatures import DepsT, InputT, ResumeOptions, blocking_twin
+from fastroai.runs.signatures import DEFAULTS, DepsT, InputT, ResumeOptions, blocking_twin
 from fastroai.runtime import blocking
 from fastroai.steps import BaseStep, PipelineConfig, StepConfig, StepContext
 from fastroai.steps.config import limits_in
@@ -402,7 +402,7 @@ class Graph(
     # --- running ---
 
     @resuming
-    @takes_options(FrontDoor._resumption)
+    @takes_options(ResumeOptions, defaults=DEFAULTS)
     async def resume(
         self,
         run_id: str,
@@ -463,12 +463,12 @@ class Graph(
             RunFromNewerVersion: its record has the format of a later version of FastroAI.
             RunFromOlderVersion: its record has the format of an early version, which is not read any more.
         """
-        return await self._resumption(run_id, deps, self._answered(input, node, options), **options)(None)
+        return await self._resumption(run_id, deps, options, self._answered(input, node, options))(None)
 
     resume_sync: GraphResumes[DepsT, GraphResult[OutputT]] = blocking_twin(resume, of="graph")  # pyright: ignore[reportIncompatibleVariableOverride]
 
     @resuming
-    @takes_options(FrontDoor._resumption)
+    @takes_options(ResumeOptions, defaults=DEFAULTS)
     def resume_stream(
         self,
         run_id: str,
@@ -484,7 +484,7 @@ class Graph(
         its errors are raised at the iteration. Events of work that had finished are not repeated: `follow`
         has the facts of the whole run.
         """
-        return GraphStream(self._resumption(run_id, deps, self._answered(input, node, options), **options))
+        return GraphStream(self._resumption(run_id, deps, options, self._answered(input, node, options)))
 
     async def questions(self, run_id: str, *, store: RunStoreLike | None = None) -> tuple[Question, ...]:
         """Return the open questions of a paused run to people, in the order in which they were asked.
