@@ -56,7 +56,7 @@ def _last_before(by_end: Sequence[TimelineRow], row: TimelineRow) -> TimelineRow
     """Return the last row to end before the start of a row."""
     assert row.started_at is not None
     count = bisect_right(by_end, row.started_at.timestamp(), key=_end)
-    return next((one for one in reversed(by_end[:count]) if one is not row), None)
+    return next((by_end[at] for at in reversed(range(count)) if by_end[at] is not row), None)
 
 
 def _part(row: TimelineRow) -> str:
