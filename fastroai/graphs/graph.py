@@ -59,7 +59,6 @@ from fastroai.store.open_questions import Question, questions_of_run
 from fastroai.store.reading.trace import Divergence, RunTrace
 from fastroai.store.record.headers import read_header
 from fastroai.store.run_store import RunStore, RunStoreLike
-from fastroai.store.signals import Signal
 from fastroai.usage import Budget, BudgetLike, Quote
 from fastroai.usage.limits import NO_LIMITS, limits_of, together
 
@@ -601,9 +600,6 @@ class Graph(
         run.ask_around()
         run.opened.halt_around(finish)
         return run.result(ending, finish, None)
-
-    def _heed(self, run_id: str | None, signal: Signal) -> bool:
-        return self._execution.heed(run_id, signal)
 
     def _answered(self, answer: object, node: str | None, options: ResumeOptions) -> AlsoOnRecord:
         """Return how a resume puts answers to questions on record."""

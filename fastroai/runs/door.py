@@ -19,6 +19,7 @@ from fastroai.errors import ConfigurationError, RunExists, RunInProgress, RunNot
 from fastroai.human.answers import answers_to
 from fastroai.human.messages import send_message
 from fastroai.keyword_options import takes_options
+from fastroai.runs.execution import Execution
 from fastroai.runs.inputs import check_mapping, checked_inputs
 from fastroai.runs.openings import (
     AlsoOnRecord,
@@ -101,9 +102,12 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
     def _keeper(self, store: RunStore) -> RunKeeper:
         """Return the keeper that puts runs on record in a store."""
 
-    @abstractmethod
+    _execution: Execution
+    """What carries out the runs, or `_heed` is overridden."""
+
     def _heed(self, run_id: str | None, signal: Signal) -> bool:
         """Pass a signal to a run of this process, or to all of them. Return whether there is such a run."""
+        return self._execution.heed(run_id, signal)
 
     # --- inputs ---
 
