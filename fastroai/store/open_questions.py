@@ -135,10 +135,9 @@ async def page_of_questions(
         found += [(Cursor(run, position), question) for position, question in asked]
         if limit is not None and len(found) > limit:
             break
-    is_last = limit is None or len(found) <= limit
     return Page(
         items=tuple(question for _, question in found[:limit]),
-        next=None if is_last else found[limit - 1][0].text(query),
+        next=None if limit is None or len(found) <= limit else found[limit - 1][0].text(query),
     )
 
 

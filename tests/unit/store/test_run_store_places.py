@@ -158,12 +158,6 @@ def test_what_is_no_file_is_refused(place: str) -> None:
         open_run_store(place)
 
 
-@pytest.mark.parametrize("path", [3, None, b"runs.db"])
-def test_a_file_is_named_by_a_path(path: Any) -> None:
-    with pytest.raises(ConfigurationError, match="path=.*expected the path of a file"):
-        SQLiteRunStore(path)
-
-
 @pytest.mark.parametrize(
     ("store", "client", "extra"),
     [
