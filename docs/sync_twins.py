@@ -1,4 +1,4 @@
-"""Griffe extension for signatures: of `execute_sync = blocking(execute, ...)`, and of dataclasses.
+"""Griffe extension for signatures: of `execute_sync = blocking(execute, ...)`, of dataclasses and options.
 
 Griffe takes `name: ClassVar = value` for a parameter of a dataclass, as it looks for `ClassVar[...]` only.
 """
@@ -11,12 +11,20 @@ import griffe
 
 
 class SyncTwins(griffe.Extension):
-    """Gives sync twins the signatures of their async methods, and leaves out class variables."""
+    """Gives sync twins the signatures of their methods, leaves out class variables, and inherits options."""
 
     def on_attribute_instance(self, *, attr: griffe.Attribute, **kwargs: Any) -> None:
         """Keep a class variable out of the signature of its dataclass."""
         if str(attr.annotation) == "ClassVar":
             attr.annotation = None
+
+    def on_class(self, *, cls: griffe.Class, **kwargs: Any) -> None:
+        """Give a `TypedDict` the keys of its base, which `unpack_typeddict` has made parameters there."""
+        for base in cls.resolved_bases:
+            if "typed-dict" in base.labels and isinstance(base, griffe.Class):
+                for one in base.functions["__init__"].parameters:
+                    if one.name != "self" and one.name not in cls.members:
+                        cls.set_member(one.name, griffe.Attribute(one.name, annotation=one.annotation))
 
     def on_class_members(self, *, cls: griffe.Class, **kwargs: Any) -> None:
         """Replace the twins among the members of a class, once they have all been read."""

@@ -40,16 +40,15 @@ def takes_options(
     defaults: Mapping[str, object] = NO_NAMES,
     instead: Mapping[str, str] = NO_NAMES,
 ) -> Callable[[FunctionT], FunctionT]:
-    """Return a decorator for a function whose `**options` are those of a `TypedDict`, or of another function.
+    """Return a decorator for a function whose `**options` are those of a `TypedDict`.
 
     `help` and `inspect.signature` show each option. For any other one, a call raises `TypeError`, as Python
     does for an unknown parameter, and says which option may be meant. That of an `async` function raises it
     before it is awaited.
 
     Args:
-        options: The `TypedDict`; or the function that the options are passed to, which has them as
-            keyword-only parameters. Then their own defaults are shown.
-        default: The default to show for those of a `TypedDict`: that of most of them.
+        options: The `TypedDict`.
+        default: The default to show for most of the options.
         defaults: The default to show for each of the others, by name.
         instead: What to write here for names of other libraries.
     """
@@ -90,10 +89,6 @@ def _with_options(
 ) -> inspect.Signature:
     """Return a signature with all options in place of `**options`, which is its last parameter."""
     *parameters, _ = signature.parameters.values()
-    if inspect.isfunction(options):
-        written_out = inspect.signature(options).parameters.values()
-        keyword_only = [each for each in written_out if each.kind is inspect.Parameter.KEYWORD_ONLY]
-        return signature.replace(parameters=[*parameters, *keyword_only])
     for name, kind in options.__annotations__.items():
         annotation = kind.__forward_arg__ if isinstance(kind, ForwardRef) else kind
         parameters.append(

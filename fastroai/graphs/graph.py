@@ -48,7 +48,7 @@ from fastroai.runs.execution import Execution
 from fastroai.runs.nesting import NestedStep
 from fastroai.runs.openings import AlsoOnRecord, RunKeeper, needed_store
 from fastroai.runs.request import RunRequest
-from fastroai.runs.signatures import DepsT, InputT, ResumeOptions, blocking_twin
+from fastroai.runs.signatures import DEFAULTS, DepsT, InputT, ResumeOptions, blocking_twin
 from fastroai.runtime import blocking
 from fastroai.steps import BaseStep, PipelineConfig, StepConfig, StepContext
 from fastroai.steps.config import limits_in
@@ -59,7 +59,6 @@ from fastroai.store.open_questions import Question, questions_of_run
 from fastroai.store.reading.trace import Divergence, RunTrace
 from fastroai.store.record.headers import read_header
 from fastroai.store.run_store import RunStore, RunStoreLike
-from fastroai.store.signals import Signal
 from fastroai.usage import Budget, BudgetLike, Quote
 from fastroai.usage.limits import NO_LIMITS, limits_of, together
 
@@ -402,7 +401,7 @@ class Graph(
     # --- running ---
 
     @resuming
-    @takes_options(FrontDoor._resumption)
+    @takes_options(ResumeOptions, defaults=DEFAULTS)
     async def resume(
         self,
         run_id: str,
@@ -463,12 +462,12 @@ class Graph(
             RunFromNewerVersion: its record has the format of a later version of FastroAI.
             RunFromOlderVersion: its record has the format of an early version, which is not read any more.
         """
-        return await self._resumption(run_id, deps, self._answered(input, node, options), **options)(None)
+        return await self._resumption(run_id, deps, options, self._answered(input, node, options))(None)
 
     resume_sync: GraphResumes[DepsT, GraphResult[OutputT]] = blocking_twin(resume, of="graph")  # pyright: ignore[reportIncompatibleVariableOverride]
 
     @resuming
-    @takes_options(FrontDoor._resumption)
+    @takes_options(ResumeOptions, defaults=DEFAULTS)
     def resume_stream(
         self,
         run_id: str,
@@ -484,7 +483,7 @@ class Graph(
         its errors are raised at the iteration. Events of work that had finished are not repeated: `follow`
         has the facts of the whole run.
         """
-        return GraphStream(self._resumption(run_id, deps, self._answered(input, node, options), **options))
+        return GraphStream(self._resumption(run_id, deps, options, self._answered(input, node, options)))
 
     async def questions(self, run_id: str, *, store: RunStoreLike | None = None) -> tuple[Question, ...]:
         """Return the open questions of a paused run to people, in the order in which they were asked.
@@ -601,9 +600,6 @@ class Graph(
         run.ask_around()
         run.opened.halt_around(finish)
         return run.result(ending, finish, None)
-
-    def _heed(self, run_id: str | None, signal: Signal) -> bool:
-        return self._execution.heed(run_id, signal)
 
     def _answered(self, answer: object, node: str | None, options: ResumeOptions) -> AlsoOnRecord:
         """Return how a resume puts answers to questions on record."""

@@ -15,9 +15,8 @@ from fastroai.graphs.setup import GraphSetup
 from fastroai.graphs.work import GraphWork
 from fastroai.runs.decoding import value_of, values_of
 from fastroai.runs.execution import OpenRun
-from fastroai.runs.quality import quality_of
 from fastroai.runs.request import RunRequest
-from fastroai.runs.result import filled
+from fastroai.runs.result import filled, quality_of
 from fastroai.runs.running.machine import Decision
 from fastroai.runs.running.runner import Runner
 from fastroai.runs.running.units import Past

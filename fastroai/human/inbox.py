@@ -16,7 +16,6 @@ from fastroai.store.backends.run_memory import process_run_store
 from fastroai.store.open_questions import (
     Answer,
     Question,
-    open_questions,
     page_of_questions,
     positions_of,
     questions_of_run,
@@ -93,7 +92,7 @@ class Inbox:
         check_count("limit", limit, least=1)
         query = RunQuery(pipeline=pipeline, tag=tag, tenant=tenant)
         if run_id is None:
-            return await open_questions(self._store, query, self._codec, limit)
+            return (await page_of_questions(self._store, query, self._codec, limit)).items
         try:
             found = await read_header(self._store, run_id)
         except RunNotFound:

@@ -51,7 +51,7 @@ async def tell_people(log: Log, run: DurableRun) -> None:
     A question of a nested run is told by the sinks of that run, and of the runs around it. A sink that raises
     is logged. The question is in the inbox even then.
     """
-    waits_for = () if log.finished is None else log.finished.questions
+    waits_for = frozenset(() if log.finished is None else log.finished.questions)
     for entry in run.journal.halting.values() if waits_for else ():
         before = run.recorded.about(entry.about)
         is_open = bool(before) and not any(isinstance(one, AnswerGiven) for one in before)

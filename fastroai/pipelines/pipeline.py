@@ -49,7 +49,6 @@ from fastroai.steps.estimating import OutputsToCome
 from fastroai.steps.hooks import Hooks, RunHooks
 from fastroai.store.reading.trace import Divergence, RunTrace
 from fastroai.store.run_store import RunStore
-from fastroai.store.signals import Signal
 from fastroai.usage import Quote
 from fastroai.usage.limits import NO_LIMITS
 
@@ -370,9 +369,6 @@ class Pipeline(
             estimate=self.estimate,
             parameters=parameters_of(self._accepts),
         )
-
-    def _heed(self, run_id: str | None, signal: Signal) -> bool:
-        return self._execution.heed(run_id, signal)
 
     async def _execute(self, request: RunRequest[DepsT]) -> PipelineResult[OutputT]:
         return (await self._perform(self._setup, request)).result()

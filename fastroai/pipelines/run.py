@@ -13,9 +13,8 @@ from fastroai.pipelines.setup import PipelineSetup
 from fastroai.pipelines.work import PipelineWork
 from fastroai.runs.decoding import ValuesOnRecord
 from fastroai.runs.execution import OpenRun
-from fastroai.runs.quality import quality_of
 from fastroai.runs.request import RunRequest
-from fastroai.runs.result import filled
+from fastroai.runs.result import filled, quality_of
 from fastroai.runs.running.machine import Decision
 from fastroai.runs.running.runner import Runner
 from fastroai.runtime import Scope

@@ -25,7 +25,6 @@ from fastroai.runs.request import RunRequest
 from fastroai.steps import PipelineConfig
 from fastroai.store.record.halting import charged_in_child
 from fastroai.store.run_store import RunStore, RunStoreLike
-from fastroai.store.signals import Signal
 
 OutputT = TypeVar("OutputT", default=Any)
 
@@ -105,9 +104,6 @@ class RowRuns(FrontDoor[Any, Any, RowTable[OutputT]], Generic[OutputT]):
 
     def _keeper(self, store: RunStore) -> RowKeeper:
         return keeper_of(self.target, self.definition, store, self.config)
-
-    def _heed(self, run_id: str | None, signal: Signal) -> bool:
-        return self._execution.heed(run_id, signal)
 
     async def _execute(self, request: RunRequest[Any]) -> RowTable[OutputT]:
         opening = request.opening

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -19,7 +19,7 @@ from fastroai.errors import ConfigurationError, RunExists, RunInProgress, RunNot
 from fastroai.human.answers import answers_to
 from fastroai.human.messages import send_message
 from fastroai.keyword_options import takes_options
-from fastroai.records import Duration
+from fastroai.runs.execution import Execution
 from fastroai.runs.inputs import check_mapping, checked_inputs
 from fastroai.runs.openings import (
     AlsoOnRecord,
@@ -29,13 +29,15 @@ from fastroai.runs.openings import (
     needed_store,
     store_of,
 )
-from fastroai.runs.progress.progress import OnProgress
-from fastroai.runs.progress.showing import ShowProgress, Watching
+from fastroai.runs.progress.showing import Watching
 from fastroai.runs.quoting import Reserve
 from fastroai.runs.request import RunRequest
-from fastroai.runs.running.turns import DO_NOT_WAIT, OnBusy, Turn, WhenBusy, check_existing, when_busy
+from fastroai.runs.running.turns import DO_NOT_WAIT, Turn, WhenBusy, check_existing, when_busy
 from fastroai.runs.signatures import (
+    DEFAULTS,
+    BusyOptions,
     DepsT,
+    ForkOptions,
     Forks,
     InputT,
     OpenOptions,
@@ -43,6 +45,7 @@ from fastroai.runs.signatures import (
     ResultT,
     ResumeOptions,
     Resumes,
+    RunOptions,
     blocking_twin,
     forking,
     opening,
@@ -52,8 +55,8 @@ from fastroai.runs.stream import RunStream
 from fastroai.runs.taking_up.serving import TakesUpRuns, Which
 from fastroai.runs.taking_up.waking import TakeUp, Waking
 from fastroai.runtime import blocking
-from fastroai.runtime.events import Listener, OnEvent, listener_of
-from fastroai.runtime.labels import labels_of
+from fastroai.runtime.events import Listener, listener_of
+from fastroai.runtime.labels import NO_LABELS, Labels, labels_of
 from fastroai.steps import PipelineConfig
 from fastroai.store.reading.following import FollowedRun
 from fastroai.store.reading.history import RunHistory
@@ -65,7 +68,6 @@ from fastroai.store.record.snapshot import RunSnapshot
 from fastroai.store.run_store import RunStore, RunStoreLike
 from fastroai.store.signals import Signal
 from fastroai.tracing import Tracer
-from fastroai.usage import BudgetLike
 from fastroai.usage.limits import limits_of
 
 _KIND: Final = attrgetter("kind")
@@ -100,9 +102,12 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
     def _keeper(self, store: RunStore) -> RunKeeper:
         """Return the keeper that puts runs on record in a store."""
 
-    @abstractmethod
+    _execution: Execution
+    """What carries out the runs, or `_heed` is overridden."""
+
     def _heed(self, run_id: str | None, signal: Signal) -> bool:
         """Pass a signal to a run of this process, or to all of them. Return whether there is such a run."""
+        return self._execution.heed(run_id, signal)
 
     # --- inputs ---
 
@@ -131,38 +136,22 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
         inputs: Mapping[str, Any] | None,
         deps: DepsT | None,
         tracer: Tracer | None,
-        *,
-        context: MutableMapping[str, Any] | None = None,
-        run_id: str | None = None,
-        store: RunStoreLike | None = None,
-        tags: Collection[str] = (),
-        tenant: str | None = None,
-        on_existing: OnExisting = "fail",
-        on_busy: OnBusy = "reject",
-        busy_timeout: Duration = DO_NOT_WAIT.seconds,
-        reserve: Reserve | None = None,
-        budget: BudgetLike | None = None,
-        on_event: OnEvent | None = None,
-        progress: ShowProgress = False,
-        on_progress: OnProgress | None = None,
+        options: OpenOptions,
     ) -> tuple[RunRequest[DepsT], RunStoreLike | None, OnExisting, WhenBusy]:
         """Return the arguments of `_begin` for a run with these options."""
-        request = RunRequest(
+        request = _request(
+            options,
             inputs,
             deps,
             tracer,
-            context,
-            listener_of(on_event),
-            run_id=run_id,
-            labels=labels_of(tags, tenant),
-            reserve=reserve,
-            limits=limits_of(budget),
-            watching=Watching.of(progress, on_progress),
+            run_id=options.get("run_id"),
+            labels=labels_of(options.get("tags", ()), options.get("tenant")),
+            reserve=options.get("reserve"),
         )
-        return request, store, on_existing, when_busy(on_busy, busy_timeout)
+        return request, options.get("store"), options.get("on_existing", "fail"), _when_busy(options)
 
     @opening
-    @takes_options(_beginning)
+    @takes_options(OpenOptions, defaults=DEFAULTS)
     async def execute(
         self,
         inputs: InputT = None,  # type: ignore[assignment]  # as PydanticAI has it for deps
@@ -225,14 +214,14 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
             ValueNotStorable: an input cannot be stored.
             RunStoreUnavailable: the store fails, after retries. The record that it has so far is kept.
         """
-        return await self._begin(*self._beginning(inputs, deps, tracer, **options))
+        return await self._begin(*self._beginning(inputs, deps, tracer, options))
 
     run = execute
     execute_sync: Opens[DepsT, InputT, ResultT] = blocking_twin(execute, of=_KIND)
     run_sync: Opens[DepsT, InputT, ResultT] = blocking_twin(run, of=_KIND, name="run")
 
     @opening
-    @takes_options(_beginning)
+    @takes_options(OpenOptions, defaults=DEFAULTS)
     def execute_stream(
         self,
         inputs: InputT = None,  # type: ignore[assignment]  # as PydanticAI has it for deps
@@ -252,7 +241,7 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
 
         Leaving the iteration early cancels the run. Errors of the run are raised at the end of the iteration.
         """
-        request, *_ = begin = self._beginning(inputs, deps, tracer, **options)
+        request, *_ = begin = self._beginning(inputs, deps, tracer, options)
         return RunStream(lambda listener: self._begin(request.heard_by(listener), *begin[1:]))
 
     stream = execute_stream
@@ -263,44 +252,28 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
         self,
         run_id: str,
         deps: DepsT | None,
+        options: ResumeOptions,
         also: AlsoOnRecord | None = None,
-        *,
-        inputs: Mapping[str, Any] | None = None,
-        answers: Mapping[str, Any] | None = None,
-        store: RunStoreLike | None = None,
-        tracer: Tracer | None = None,
-        context: MutableMapping[str, Any] | None = None,
-        force: bool = False,
-        on_changed: OnChanged | None = None,
-        on_busy: OnBusy = "reject",
-        busy_timeout: Duration = DO_NOT_WAIT.seconds,
-        reserve: Reserve | None = None,
-        budget: BudgetLike | None = None,
-        on_event: OnEvent | None = None,
-        progress: ShowProgress = False,
-        on_progress: OnProgress | None = None,
     ) -> Callable[[Listener | None], Awaitable[ResultT]]:
         """Return the function that resumes a run with these options, and tells a listener of its events.
 
         It puts `also` on record: by default, the answers.
         """
-        request = RunRequest(
-            inputs,
+        request = _request(
+            options,
+            options.get("inputs"),
             deps,
-            tracer,
-            context,
-            listener_of(on_event),
+            options.get("tracer"),
             run_id=run_id,
-            reserve=reserve,
-            limits=limits_of(budget),
-            watching=Watching.of(progress, on_progress),
-            on_changed=on_changed,
+            reserve=options.get("reserve"),
+            on_changed=options.get("on_changed"),
         )
-        also, busy = also or self._answers(answers), when_busy(on_busy, busy_timeout)
+        store, force, busy = options.get("store"), options.get("force", False), _when_busy(options)
+        also = also or self._answers(options.get("answers"))
         return lambda listener: self._resume(request.heard_by(listener), store, busy, force=force, also=also)
 
     @resuming
-    @takes_options(_resumption)
+    @takes_options(ResumeOptions, defaults=DEFAULTS)
     async def resume(
         self,
         run_id: str,
@@ -354,12 +327,12 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
             RunFromNewerVersion: a later version of FastroAI has written the record.
             RunFromOlderVersion: an earlier version of FastroAI has written the record.
         """
-        return await self._resumption(run_id, deps, **options)(None)
+        return await self._resumption(run_id, deps, options)(None)
 
     resume_sync: Resumes[DepsT, ResultT] = blocking_twin(resume, of=_KIND)
 
     @resuming
-    @takes_options(_resumption)
+    @takes_options(ResumeOptions, defaults=DEFAULTS)
     def resume_stream(
         self,
         run_id: str,
@@ -371,25 +344,16 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
 
         Events of steps that finished before are not repeated: `follow` has the facts of the whole run.
         """
-        return RunStream(self._resumption(run_id, deps, **options))
+        return RunStream(self._resumption(run_id, deps, options))
 
     @forking
+    @takes_options(ForkOptions, defaults=DEFAULTS)
     async def fork(
         self,
         run_id: str,
         *,
-        at: str | None = None,
-        inputs: Mapping[str, Any] | None = None,
-        outputs: Mapping[str, Any] | None = None,
-        new_run_id: str | None = None,
-        store: RunStoreLike | None = None,
         deps: DepsT = None,  # type: ignore[assignment]
-        tracer: Tracer | None = None,
-        context: MutableMapping[str, Any] | None = None,
-        budget: BudgetLike | None = None,
-        on_event: OnEvent | None = None,
-        progress: ShowProgress = False,
-        on_progress: OnProgress | None = None,
+        **options: Unpack[ForkOptions],
     ) -> ResultT:
         """Start a new run with the work of another run up to a point, at no cost, and continue differently.
 
@@ -424,20 +388,19 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
             ContractViolation: the output does not have what the node of a graph writes.
             RunDefinitionChanged: the graph has changed.
         """
+        inputs, outputs = options.get("inputs"), options.get("outputs")
         check_mapping(inputs)
-        if outputs is not None and not isinstance(outputs, Mapping):
+        if outputs is not None and not isinstance(outputs, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError("outputs", outputs, "a mapping of step ids to outputs")
-        request = RunRequest(
-            None,
-            deps,
-            tracer,
-            context,
-            listener_of(on_event),
-            limits=limits_of(budget),
-            watching=Watching.of(progress, on_progress),
+        request = _request(options, None, deps, options.get("tracer"))
+        keeper = request.limiting(self._keeper(needed_store(options.get("store"), self.config.store)))
+        opening = await keeper.fork(
+            run_id,
+            at=options.get("at"),
+            inputs=inputs,
+            outputs=outputs,
+            new_run_id=options.get("new_run_id"),
         )
-        keeper = request.limiting(self._keeper(needed_store(store, self.config.store)))
-        opening = await keeper.fork(run_id, at=at, inputs=inputs, outputs=outputs, new_run_id=new_run_id)
         return await self._execute(request.opened_by(opening))
 
     fork_sync: Forks[DepsT, ResultT] = blocking_twin(fork, of=_KIND)
@@ -637,6 +600,37 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
                     await self._history(run_store).cancel(run_id)
                 else:
                     await signal_elsewhere(run_store, run_id, signal)
+
+
+def _request(
+    options: RunOptions,
+    inputs: Mapping[str, Any] | None,
+    deps: DepsT | None,
+    tracer: Tracer | None,
+    *,
+    run_id: str | None = None,
+    labels: Labels = NO_LABELS,
+    reserve: Reserve | None = None,
+    on_changed: OnChanged | None = None,
+) -> RunRequest[DepsT]:
+    """Return the request for a run. The arguments after `options` are those that only some methods take."""
+    return RunRequest(
+        inputs,
+        deps,
+        tracer,
+        options.get("context"),
+        listener_of(options.get("on_event")),
+        run_id=run_id,
+        labels=labels,
+        reserve=reserve,
+        limits=limits_of(options.get("budget")),
+        on_changed=on_changed,
+        watching=Watching.of(options.get("progress", False), options.get("on_progress")),
+    )
+
+
+def _when_busy(options: BusyOptions) -> WhenBusy:
+    return when_busy(options.get("on_busy", DO_NOT_WAIT.do), options.get("busy_timeout", DO_NOT_WAIT.seconds))
 
 
 def _is_due(found: FoundHeader) -> bool:

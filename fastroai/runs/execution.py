@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from threading import Lock
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from pydantic import JsonValue
 
@@ -22,7 +22,6 @@ from fastroai.runs.inputs import check_inputs, checked_inputs
 from fastroai.runs.progress.progress import RunProgress, what_counts
 from fastroai.runs.quoting import Estimate, reserved, usd_to_set_aside
 from fastroai.runs.request import RunRequest
-from fastroai.runs.running.performer import Performer
 from fastroai.runtime import Scope, current_scope
 from fastroai.runtime.events import both
 from fastroai.runtime.fact import Part
@@ -39,6 +38,35 @@ from fastroai.tracing import NoOpTracer, SimpleTracer
 from fastroai.usage.limits import NO_LIMITS, Limits, together
 
 DecisionT = TypeVar("DecisionT")
+DecisionT_contra = TypeVar("DecisionT_contra", contravariant=True)
+
+
+class Performer(Protocol[DecisionT_contra]):
+    """Carries out the decisions of one machine: the runner of steps, or that of rows."""
+
+    scope: Scope
+    is_told: bool
+    """Whether listeners were told of the end of the run."""
+    finish: RunFinished | None
+    """The decision of the machine that ended or paused the run."""
+
+    @property
+    def milliseconds(self) -> float:
+        """Milliseconds that the run has taken so far in this process."""
+        ...
+
+    @property
+    def resume_at(self) -> tuple[str, ...]:
+        """The steps, nodes or rows with which the run goes on if it is resumed."""
+        ...
+
+    async def run(self, decisions: Sequence[DecisionT_contra]) -> None:
+        """Carry out decisions, and those that follow, to the end."""
+        ...
+
+    def heed(self, request: PauseRequested | StopRequested) -> None:
+        """Pause the run when the running steps, nodes or rows end, or stop it. Works from any thread."""
+        ...
 
 
 @dataclass(slots=True)

@@ -1,20 +1,26 @@
-"""What the results of all runs have: their cost, and the log, which is read as a trace."""
+"""What the results of all runs have: their cost, their quality, and the log, which is read as a trace."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, ParamSpec, Protocol, TypeVar, cast
+from operator import attrgetter
+from typing import Any, Final, ParamSpec, Protocol, TypeVar, cast
 
 from fastroai.records import SumsOfUsage, dump
+from fastroai.runs.running.units import BegunUnit
 from fastroai.runs.usage import RunUsage
+from fastroai.runtime import Scope
 from fastroai.runtime.facts import CallChanged, CallLeftOver, Wait, first_until
+from fastroai.store.reading.run_quality import Quality
 from fastroai.store.reading.trace import RunTrace
 from fastroai.store.record.log import RunLog
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+_is_degraded: Final = attrgetter("degraded")
 
 
 def filled(kind: Callable[P, T]) -> Callable[P, T]:
@@ -99,3 +105,11 @@ class RunResult(SumsOfUsage):
     def model_dump(self) -> dict[str, Any]:
         """Return the result as values of JSON, without its log and plan."""
         return dump(self)
+
+
+def quality_of(scope: Scope, errors: Collection[object], units: Iterable[BegunUnit]) -> Quality:
+    """Return the quality of the run in `scope`, which went on after `errors` and has these units."""
+    is_degraded = bool(errors) or any(map(_is_degraded, units))
+    if not is_degraded and scope.has_spent:
+        is_degraded = any(charge.record.is_doubtful for charge in scope.spending.charges)
+    return "degraded" if is_degraded else "clean"

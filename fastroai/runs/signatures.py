@@ -8,7 +8,7 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, cast, overload
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeAlias, cast, overload
 
 from typing_extensions import TypedDict, TypeVar, Unpack
 
@@ -17,7 +17,7 @@ from fastroai.runs.openings import OnExisting
 from fastroai.runs.progress.progress import OnProgress
 from fastroai.runs.progress.showing import ShowProgress
 from fastroai.runs.quoting import Reserve
-from fastroai.runs.running.turns import OnBusy
+from fastroai.runs.running.turns import DO_NOT_WAIT, OnBusy
 from fastroai.runtime import blocking
 from fastroai.runtime.events import OnEvent
 from fastroai.store.reading.history import RunSummary
@@ -46,57 +46,63 @@ OnError: TypeAlias = Callable[[RunSummary, BaseException], Awaitable[None] | Non
 """Function that is told of a run that a loop has not gone on with, and why. It may be async."""
 
 
-class OpenOptions(TypedDict, total=False):
-    """The keyword arguments of a new run, described in `FrontDoor.execute`."""
+class RunOptions(TypedDict, total=False):
+    """The keyword arguments of all methods that begin or resume one run, described in `FrontDoor.execute`."""
 
-    context: MutableMapping[str, Any] | None
-    run_id: str | None
     store: RunStoreLike | None
-    tags: Collection[str]
-    tenant: str | None
-    on_existing: OnExisting
-    on_busy: OnBusy
-    busy_timeout: Duration
-    reserve: Reserve | None
+    context: MutableMapping[str, Any] | None
     budget: BudgetLike | None
     on_event: OnEvent | None
     progress: ShowProgress
     on_progress: OnProgress | None
 
 
-class ResumeOptions(TypedDict, total=False):
+class BusyOptions(RunOptions, total=False):
+    """The keyword arguments for a run that another process may have, described in `FrontDoor.execute`."""
+
+    on_busy: OnBusy
+    busy_timeout: Duration
+    reserve: Reserve | None
+
+
+class OpenOptions(BusyOptions, total=False):
+    """The keyword arguments of a new run, described in `FrontDoor.execute`."""
+
+    run_id: str | None
+    tags: Collection[str]
+    tenant: str | None
+    on_existing: OnExisting
+
+
+class ResumeOptions(BusyOptions, total=False):
     """The keyword arguments for resuming a run, described in `FrontDoor.resume`."""
 
     inputs: Inputs | None
     answers: Inputs | None
-    store: RunStoreLike | None
     tracer: Tracer | None
-    context: MutableMapping[str, Any] | None
     force: bool
     on_changed: OnChanged | None
-    on_busy: OnBusy
-    busy_timeout: Duration
-    reserve: Reserve | None
-    budget: BudgetLike | None
-    on_event: OnEvent | None
-    progress: ShowProgress
-    on_progress: OnProgress | None
 
 
-class ForkOptions(TypedDict, total=False):
+class ForkOptions(RunOptions, total=False):
     """The keyword arguments of a fork, described in `FrontDoor.fork`."""
 
     at: str | None
     inputs: Inputs | None
     outputs: Inputs | None
     new_run_id: str | None
-    store: RunStoreLike | None
     tracer: Tracer | None
-    context: MutableMapping[str, Any] | None
-    budget: BudgetLike | None
-    on_event: OnEvent | None
-    progress: ShowProgress
-    on_progress: OnProgress | None
+
+
+DEFAULTS: Final[Mapping[str, object]] = {
+    "tags": (),
+    "on_existing": "fail",
+    "on_busy": DO_NOT_WAIT.do,
+    "busy_timeout": DO_NOT_WAIT.seconds,
+    "force": False,
+    "progress": False,
+}
+"""The defaults of those of these arguments that are not `None` by default."""
 
 
 class WakeOptions(TypedDict, total=False):

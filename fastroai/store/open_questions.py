@@ -117,36 +117,27 @@ def positions_of(waits: Collection[Wait], entries: Iterable[tuple[int, Fact]]) -
     return tuple(asked[one.id] for one in waits if one.what == "question")
 
 
-async def open_questions(
-    store: RunStore, query: RunQuery, codec: PayloadCodec | None, limit: int | None
-) -> tuple[Question, ...]:
-    """Return the open questions of the runs that match. See `Inbox.list`."""
-    found: list[Question] = []
-    async for _, asked in _asking(store, query, codec, at_once=limit):
-        found += [question for _, question in asked]
-        if limit is not None and len(found) >= limit:
-            break
-    return tuple(found[:limit])
-
-
 async def page_of_questions(
-    store: RunStore, query: RunQuery, codec: PayloadCodec | None, limit: int, after: str | None
+    store: RunStore, query: RunQuery, codec: PayloadCodec | None, limit: int | None, after: str | None = None
 ) -> Page[Question]:
-    """Return a page of the open questions of the runs that match. See `Inbox.page`."""
+    """Return a page of the open questions of the runs that match; all of them without `limit`.
+
+    See `Inbox.page`.
+    """
     found: list[tuple[Cursor, Question]] = []
     place: Place | None = None
     if after is not None:
         cursor = Cursor.of(query, after)
         place = cursor.place
         found += await _left_of(store, query, cursor, codec)
-    async for run, asked in _asking(store, query, codec, after=place, at_once=limit + 1):
+    at_once = None if limit is None else limit + 1
+    async for run, asked in _asking(store, query, codec, after=place, at_once=at_once):
         found += [(Cursor(run, position), question) for position, question in asked]
-        if len(found) > limit:
+        if limit is not None and len(found) > limit:
             break
-    is_last = len(found) <= limit
     return Page(
         items=tuple(question for _, question in found[:limit]),
-        next=None if is_last else found[limit - 1][0].text(query),
+        next=None if limit is None or len(found) <= limit else found[limit - 1][0].text(query),
     )
 
 

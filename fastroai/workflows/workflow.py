@@ -36,7 +36,6 @@ from fastroai.steps.config import limits_in, refuse_on_error, resolve
 from fastroai.steps.hooks import Hooks, RunHooks
 from fastroai.store.reading.trace import Divergence, RunTrace
 from fastroai.store.run_store import RunStore
-from fastroai.store.signals import Signal
 from fastroai.usage import Quote
 from fastroai.usage.limits import NO_LIMITS, limits_of, together
 from fastroai.workflows.checks import Checks
@@ -358,6 +357,3 @@ class BoundWorkflow(FrontDoor[Any, Mapping[str, Any], WorkflowResult]):
             kind="workflow",
             labels=Labels((TAG,)),
         )
-
-    def _heed(self, run_id: str | None, signal: Signal) -> bool:
-        return self._execution.heed(run_id, signal)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pydantic import JsonValue
 
 from fastroai.errors import ConfigurationError, nearest_hint
-from fastroai.places import attempt_around, is_in, quoted, split_attempt, step_name, without_attempts
+from fastroai.places import attempt_around, outwards, quoted, split_attempt, step_name, without_attempts
 from fastroai.runs.running.machine import Unit, unit_of
 from fastroai.runtime.fact import Fact, PlanFact
 from fastroai.runtime.facts import (
@@ -111,7 +111,7 @@ def _kept(
     conversations = {one.place: one for one in finished if one.conversation is not None}
     for place, entry in {**conversations, **recorded.outputs}.items():
         top = split_attempt(place.partition("/")[0])[0]
-        if top in known and place not in around and not any(is_in(place, one) for one in again):
+        if top in known and place not in around and not any(outer in again for outer in outwards(place)):
             yield entry
     for one in recorded.entries:
         if isinstance(one, StepRetried | OnceStarted | OnceDone | OnceFailed) and (

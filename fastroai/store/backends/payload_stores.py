@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from shutil import rmtree
 from typing import Any, Final, Protocol, TypeVar, runtime_checkable
@@ -77,11 +79,62 @@ class PayloadStore(Protocol):
         ...
 
 
-class _InThreads(KeptAt):
-    """Calls blocking operations in threads, because network file systems and object stores are slow."""
+class _InThreads(ABC, KeptAt):
+    """A `PayloadStore` of blocking operations, in threads: file systems on a network are slow."""
 
     def __init__(self) -> None:
         self._workers = Workers(_AT_ONCE)
+
+    async def put(self, group: str, name: str, payload: bytes) -> None:
+        """Write a payload to the file `name` in the folder `group`. An existing file is replaced.
+
+        When this returns, the payload is completely stored.
+
+        Raises:
+            ConfigurationError: `group` or `name` is empty, or a path.
+            RunStoreUnavailable: the place of the payloads cannot be reached, read or written.
+        """
+        await self._call(partial(self._put, _plain_name(group), _plain_name(name), payload))
+
+    async def get(self, group: str, name: str) -> bytes | None:
+        """Return the bytes of a payload; `None` if the group has no payload with this name.
+
+        Raises:
+            ConfigurationError: `group` or `name` is empty, or a path.
+            RunStoreUnavailable: the place of the payloads cannot be reached or read.
+        """
+        return await self._call(partial(self._get, _plain_name(group), _plain_name(name)))
+
+    async def groups(self) -> Mapping[str, datetime]:
+        """Return all groups: for the name of each, the time in UTC at which something in it last changed.
+
+        Raises:
+            RunStoreUnavailable: the place of the payloads cannot be reached or read.
+        """
+        return await self._call(self._groups)
+
+    async def delete(self, group: str) -> None:
+        """Delete a group, which belongs to one key of the store of runs, with all payloads in it.
+
+        Nothing happens if it does not exist.
+
+        Raises:
+            ConfigurationError: `group` is empty, or a path.
+            RunStoreUnavailable: the place of the payloads cannot be reached, read or written.
+        """
+        await self._call(partial(self._delete, _plain_name(group)))
+
+    @abstractmethod
+    def _put(self, group: str, name: str, payload: bytes) -> None: ...
+
+    @abstractmethod
+    def _get(self, group: str, name: str) -> bytes | None: ...
+
+    @abstractmethod
+    def _groups(self) -> Mapping[str, datetime]: ...
+
+    @abstractmethod
+    def _delete(self, group: str) -> None: ...
 
     async def _call(self, call: Callable[[], T]) -> T:
         try:
@@ -119,30 +172,18 @@ class FilePayloadStore(_InThreads):
     def __repr__(self) -> str:
         return f"FilePayloadStore({str(self._folder)!r})"
 
-    async def put(self, group: str, name: str, payload: bytes) -> None:
-        """Write a payload to the file `name` in the subfolder `group`. An existing file is replaced.
-
-        When this returns, the file is completely on the disk.
-
-        Raises:
-            ConfigurationError: `group` or `name` is empty, or a path.
-            RunStoreUnavailable: the place of the payloads cannot be reached, read or written.
-        """
-        file = self._at(group, name)
-        await self._call(lambda: self._put(file, payload))
-
-    def _put(self, target: Path, payload: bytes) -> None:
-        folder = target.parent
+    def _put(self, group: str, name: str, payload: bytes) -> None:
+        folder = self._folder / group
         # The folder itself first: folders that are made as parents can be entered as the umask says.
         self._folder.mkdir(mode=_OWNER_ENTERS, parents=True, exist_ok=True)
         folder.mkdir(mode=_OWNER_ENTERS, exist_ok=True)
-        written = folder / f"{target.name}.{secrets.token_hex(8)}.part"
+        written = folder / f"{name}.{secrets.token_hex(8)}.part"
         try:
             with open(written, "xb", opener=_for_owner) as file:
                 file.write(payload)
                 file.flush()
                 os.fsync(file.fileno())
-            written.replace(target)
+            written.replace(folder / name)
         except BaseException:
             with suppress(OSError):
                 written.unlink()
@@ -150,25 +191,11 @@ class FilePayloadStore(_InThreads):
         for changed in (folder, self._folder, self._folder.parent):
             _sync(changed)
 
-    async def get(self, group: str, name: str) -> bytes | None:
-        """Return the bytes of a payload; `None` if the group has no payload with this name.
-
-        Raises:
-            ConfigurationError: `group` or `name` is empty, or a path.
-            RunStoreUnavailable: the place of the payloads cannot be reached, read or written.
-        """
-        file = self._at(group, name)
-        return await self._call(lambda: _read(file))
-
-    async def groups(self) -> Mapping[str, datetime]:
-        """Return all groups: for the name of each, the time in UTC at which its subfolder last changed.
-
-        The result is empty if the folder does not exist.
-
-        Raises:
-            RunStoreUnavailable: the place of the payloads cannot be reached, read or written.
-        """
-        return await self._call(self._groups)
+    def _get(self, group: str, name: str) -> bytes | None:
+        try:
+            return (self._folder / group / name).read_bytes()
+        except FileNotFoundError:
+            return None
 
     def _groups(self) -> Mapping[str, datetime]:
         found = {}
@@ -178,24 +205,9 @@ class FilePayloadStore(_InThreads):
                     found[entry.name] = datetime.fromtimestamp(entry.stat().st_mtime, UTC)
         return found
 
-    async def delete(self, group: str) -> None:
-        """Delete a group, which belongs to one key of the store of runs, with all payloads in it.
-
-        Nothing happens if it does not exist.
-
-        Raises:
-            ConfigurationError: `group` is empty, or a path.
-            RunStoreUnavailable: the place of the payloads cannot be reached, read or written.
-        """
-        folder = self._at(group)
-        await self._call(lambda: self._delete(folder))
-
-    def _delete(self, folder: Path) -> None:
+    def _delete(self, group: str) -> None:
         with suppress(FileNotFoundError):
-            rmtree(folder)
-
-    def _at(self, *names: str) -> Path:
-        return self._folder.joinpath(*map(_plain_name, names))
+            rmtree(self._folder / group)
 
 
 def _plain_name(name: str) -> str:
@@ -207,13 +219,6 @@ def _plain_name(name: str) -> str:
 
 def _for_owner(path: str, flags: int) -> int:
     return os.open(path, flags, _OWNER_READS_AND_WRITES)
-
-
-def _read(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
 
 
 def _sync(folder: Path) -> None:
@@ -274,80 +279,32 @@ class FsspecPayloadStore(_InThreads):
         return f"FsspecPayloadStore({self._shown!r})"
 
     def _path(self, *parts: str) -> str:
-        return "/".join((self._root.rstrip("/"), *map(_plain_name, parts)))
+        return "/".join((self._root.rstrip("/"), *parts))
 
-    async def put(self, group: str, name: str, payload: bytes) -> None:
-        """Write a payload to the file `name` in the folder `group` below the URL.
+    def _put(self, group: str, name: str, payload: bytes) -> None:
+        self._files.makedirs(self._path(group), exist_ok=True)
+        self._files.pipe_file(self._path(group, name), payload)
 
-        An existing file is replaced.
+    def _get(self, group: str, name: str) -> bytes | None:
+        try:
+            payload: bytes = self._files.cat_file(self._path(group, name))
+        except FileNotFoundError:
+            return None
+        return payload
 
-        Raises:
-            ConfigurationError: `group` or `name` is empty, or a path.
-            RunStoreUnavailable: the place of the payloads cannot be reached, read or written.
-        """
-        folder, file = self._path(group), self._path(group, name)
+    def _groups(self) -> Mapping[str, datetime]:
+        found: dict[str, datetime] = {}
+        self._files.invalidate_cache()
+        for path in self._files.find(self._root):
+            group = path.rpartition("/")[0].rpartition("/")[2]
+            changed = _time_of(self._files, path)
+            found[group] = max(found.get(group, changed), changed)
+        return found
 
-        def put() -> None:
-            self._files.makedirs(folder, exist_ok=True)
-            self._files.pipe_file(file, payload)
-
-        await self._call(put)
-
-    async def get(self, group: str, name: str) -> bytes | None:
-        """Return the bytes of a payload; `None` if the group has no payload with this name.
-
-        Raises:
-            ConfigurationError: `group` or `name` is empty, or a path.
-            RunStoreUnavailable: the place of the payloads cannot be reached, read or written.
-        """
-        file = self._path(group, name)
-
-        def get() -> bytes | None:
-            try:
-                payload: bytes = self._files.cat_file(file)
-            except FileNotFoundError:
-                return None
-            return payload
-
-        return await self._call(get)
-
-    async def groups(self) -> Mapping[str, datetime]:
-        """Return all groups that have payloads: for the name of each, the time in UTC of its last payload.
-
-        The time is the present one if the file system does not tell when files were written.
-
-        Raises:
-            RunStoreUnavailable: the place of the payloads cannot be reached, read or written.
-        """
-
-        def groups() -> Mapping[str, datetime]:
-            found: dict[str, datetime] = {}
-            self._files.invalidate_cache()
-            for path in self._files.find(self._root):
-                group = path.rpartition("/")[0].rpartition("/")[2]
-                changed = _time_of(self._files, path)
-                found[group] = max(found.get(group, changed), changed)
-            return found
-
-        return await self._call(groups)
-
-    async def delete(self, group: str) -> None:
-        """Delete a group, which belongs to one key of the store of runs, with all payloads in it.
-
-        Nothing happens if it does not exist.
-
-        Raises:
-            ConfigurationError: `group` is empty, or a path.
-            RunStoreUnavailable: the place of the payloads cannot be reached, read or written.
-        """
-        folder = self._path(group)
-
-        def delete() -> None:
-            self._files.invalidate_cache()
-            with suppress(FileNotFoundError):
-                self._files.rm(folder, recursive=True)
-
-        await self._call(delete)
+    def _delete(self, group: str) -> None:
+        self._files.invalidate_cache()
+        with suppress(FileNotFoundError):
+            self._files.rm(self._path(group), recursive=True)
 
 
 def _time_of(files: Any, path: str) -> datetime:

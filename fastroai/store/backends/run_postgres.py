@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,20 +26,17 @@ from fastroai.store.backends.sql_index import (
     SPENT_COLUMNS,
     STALE_AT_ONCE,
     Dialect,
+    FindsRunsInSql,
     IndexedHeader,
-    count,
-    find,
+    Rows,
+    Statement,
     index_of,
     keys_of_orphan,
-    spending_sum,
-    sums,
-    unread,
     unreadable,
 )
 from fastroai.store.hints import Listener
 from fastroai.store.reading.reads_runs import ReadsRuns
-from fastroai.store.reading.run_index import Begun, Dimension, Doomed, FoundRun, FoundRuns, SpendingFound
-from fastroai.store.reading.run_queries import Place, RunQuery
+from fastroai.store.reading.run_index import Begun, Doomed
 from fastroai.store.record.headers import BEGINS_WITHIN
 from fastroai.store.run_store import LARGEST_VALUE, LAST_POSITION, StoredKey, StoredValues
 
@@ -72,11 +69,12 @@ _STALE: Final = """
     WHERE run_header.stale = 1 LIMIT %s
 """
 _FOUND: Final = """
-    SELECT found.run_id, found.place, coalesce(run_value.value, ''), run_key.revision, clock_timestamp()
+    SELECT found.run_id, found.place, coalesce(run_value.value, ''), run_key.revision
     FROM ({found}) AS found JOIN {schema}.run_key ON run_key.id = found.id
     LEFT JOIN {schema}.run_value ON run_value.key_id = run_key.id AND run_value.position = run_key.revision
     ORDER BY found.place {way}, found.run_id
 """
+_STATUS: Final = "SELECT EXISTS (SELECT FROM {schema}.run_header WHERE stale = 1), clock_timestamp()"
 _ORPHANS: Final = """
     SELECT one.key, (SELECT value FROM {schema}.run_value WHERE key_id = one.id ORDER BY position LIMIT 1)
     FROM {schema}.run_key AS one WHERE one.key >= 'log:' AND one.key < 'log;' AND NOT EXISTS (
@@ -95,8 +93,17 @@ _DELETE_RUNS: Final = (
 )
 
 
+_DIALECT: Final = Dialect(
+    "{schema}.run_header",
+    "{schema}.run_spent",
+    contains="position(?::bytea in {}) > 0",
+    is_lost="NOT EXISTS (SELECT FROM {schema}.run_value WHERE run_value.key_id = run_header.key_id)",
+    headers_of=_FOUND,
+)
+
+
 @other_names()
-class PostgresRunStore(ReadsRuns, KeptAt):
+class PostgresRunStore(FindsRunsInSql, ReadsRuns, KeptAt):
     """A `RunStore` in PostgreSQL 12 or later, for the processes of many machines.
 
     It connects when it is first used, and creates its own schema then. The user of the database needs the
@@ -111,6 +118,8 @@ class PostgresRunStore(ReadsRuns, KeptAt):
         ConfigurationError: the connection string cannot be read, or another argument is invalid.
         MissingExtraError: psycopg is not installed (the extra `postgres`).
     """
+
+    _dialect = _DIALECT
 
     def __init__(
         self,
@@ -141,12 +150,6 @@ class PostgresRunStore(ReadsRuns, KeptAt):
         self._address = self._driver.address
         self.connections = Connections(self._driver, _CONNECTIONS)
         """Connections to where the store keeps its keys."""
-        self._dialect = Dialect(
-            "{schema}.run_header",
-            "{schema}.run_spent",
-            contains="position(?::bytea in {}) > 0",
-            is_lost="NOT EXISTS (SELECT FROM {schema}.run_value WHERE run_value.key_id = run_header.key_id)",
-        )
         self._listener = Listener(self._driver.name, self._listening, self._driver.errors)
 
     def __repr__(self) -> str:
@@ -241,60 +244,6 @@ class PostgresRunStore(ReadsRuns, KeptAt):
 
     # --- the index of runs ---
 
-    async def find_runs(self, query: RunQuery, *, after: Place | None, limit: int) -> FoundRuns:
-        """Return at most `limit` runs whose headers match a query, in its order, from the index of the store.
-
-        With `after`, they are the runs behind that place in the order; `None` is the beginning. Each run
-        comes with its stored header (a summary of the run), the revision of that, and its place. `now` of the
-        result is the time by the clock of the server. Headers do not tell `queued`, `interrupted` and
-        `set_aside` from `running`: for these, runs with any of the four statuses are returned.
-
-        Raises:
-            RunStoreUnavailable: the server cannot be reached, or does not answer in time.
-        """
-        found = find(self._dialect, query, after, limit)
-        sql = _FOUND.replace("{found}", found.sql).replace("{way}", "" if query.ascending else "DESC")
-        (rows, now) = await self._ask_index((sql, found.parameters), ("SELECT clock_timestamp()", []))
-        runs = [
-            FoundRun(place=Place(order, run_id.decode()), value=value, revision=revision)
-            for run_id, order, value, revision, _ in rows
-        ]
-        return FoundRuns(runs=runs, now=now[0][0].astimezone(UTC))
-
-    async def count_runs(self, query: RunQuery) -> int:
-        """Return the number of runs whose headers match a query, from the index of the store.
-
-        Headers do not tell `queued`, `interrupted` and `set_aside` from `running`: for these, runs with any
-        of the four statuses are counted.
-
-        Raises:
-            RunStoreUnavailable: the server cannot be reached, or does not answer in time.
-        """
-        counted = count(self._dialect, query)
-        (rows,) = await self._ask_index((counted.sql, counted.parameters))
-        return int(rows[0][0])
-
-    async def sum_spending(
-        self, since: datetime | None, until: datetime | None, by: Collection[Dimension]
-    ) -> SpendingFound:
-        """Return sums of the spending in a period, from the index of the store.
-
-        The period is from `since` on and before `until`; `None` is no limit. The sums include only runs whose
-        whole spending is in the period. `unread` of the result has the ids of other runs that may have spent
-        something in the period: the caller reads their records. There is a sum for each combination of the
-        fields in `by`, in which all tags of the spending are one value; several sums can have the same
-        fields.
-
-        Raises:
-            RunStoreUnavailable: the server cannot be reached, or does not answer in time.
-        """
-        statements = (sums(self._dialect, since, until, by), *unread(self._dialect, since, until, by))
-        summed, *others = await self._ask_index(*((one.sql, one.parameters) for one in statements))
-        return SpendingFound(
-            sums=[spending_sum(by, row) for row in summed],
-            unread=[run_id.decode() for rows in others for (run_id,) in rows],
-        )
-
     async def begin_run(self, begun: Begun) -> None:
         """Write the header and the log of a new run, together or not at all.
 
@@ -358,21 +307,20 @@ class PostgresRunStore(ReadsRuns, KeptAt):
                 for one in keys_of_orphan(key.decode(), entry, before):
                     await self.delete(one)
 
-    async def _ask_index(self, *questions: tuple[str, Sequence[Any]]) -> Sequence[Sequence[tuple[Any, ...]]]:
-        """Ask the index several things, as of one moment."""
-        is_behind = self._statement("SELECT FROM {schema}.run_header WHERE stale = 1 LIMIT 1")
-        statements = [(self._statement(sql.replace("?", "%s")), values) for sql, values in questions]
+    async def _look(self, questions: Sequence[Statement]) -> tuple[Sequence[Rows], datetime] | None:
+        status = self._statement(_STATUS)
+        asked = [(self._statement(one.sql.replace("?", "%s")), one.parameters) for one in questions]
 
-        def operation(connection: Connection[tuple[Any, ...]]) -> Sequence[Sequence[tuple[Any, ...]]] | None:
+        def operation(connection: Connection[tuple[Any, ...]]) -> tuple[Sequence[Rows], datetime] | None:
             with connection.transaction():
                 connection.execute(b"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-                if connection.execute(is_behind).fetchone() is not None:
+                ((is_behind, now),) = connection.execute(status, binary=True).fetchall()
+                if is_behind:
                     return None
-                return [connection.execute(sql, values, binary=True).fetchall() for sql, values in statements]
+                found = [connection.execute(sql, values, binary=True).fetchall() for sql, values in asked]
+            return found, now.astimezone(UTC)
 
-        while (answers := await self.connections.run(operation)) is None:
-            await self._catch_up()
-        return answers
+        return await self.connections.run(operation)
 
     async def _catch_up(self) -> None:
         """Read stale headers into the index."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Final, TypeVar
 
@@ -27,22 +27,19 @@ from fastroai.store.backends.sql_index import (
     SPENT_COLUMNS,
     STALE_AT_ONCE,
     Dialect,
+    FindsRunsInSql,
     IndexedHeader,
-    count,
-    find,
+    Rows,
+    Statement,
     index_of,
     keys_of_orphan,
-    spending_sum,
-    sums,
-    unread,
     unreadable,
 )
 from fastroai.store.backends.sqlite_file import SQLiteFile, file_path
 from fastroai.store.backends.sqlite_writes import SQLiteWrites
 from fastroai.store.clock import check_clock, utc_now
 from fastroai.store.reading.reads_runs import ReadsRuns
-from fastroai.store.reading.run_index import Begun, Dimension, Doomed, FoundRun, FoundRuns, SpendingFound
-from fastroai.store.reading.run_queries import Place, RunQuery
+from fastroai.store.reading.run_index import Begun, Doomed
 from fastroai.store.record.headers import BEGINS_WITHIN
 from fastroai.store.run_store import LARGEST_VALUE, LAST_POSITION, StoredKey, StoredValues
 
@@ -74,13 +71,6 @@ _LIST: Final = (
     "SELECT key, CAST(coalesce(value, '') AS BLOB), coalesce(last & 4294967295, 1) "
     f"FROM (SELECT key, {_LAST_PLACE} AS last FROM run_key WHERE key >= ? AND key < ? ORDER BY key LIMIT ?) "
     "LEFT JOIN run_value ON place = last ORDER BY key"
-)
-_DIALECT: Final = Dialect(
-    "run_header",
-    "run_spent",
-    contains="instr({}, ?) > 0",
-    is_lost="NOT EXISTS (SELECT 1 FROM run_value "
-    "WHERE place BETWEEN key_id << 32 AND (key_id << 32) + 4294967295 AND typeof(value) = 'blob')",
 )
 _IS_HEADER: Final = f"substr({{}}.key, 1, {len(HEADERS)}) = X'{HEADERS.encode().hex()}'"
 # A header without its columns is stale: its row is there because the file is from before there was an index,
@@ -116,8 +106,16 @@ _STALE: Final = (
 )
 _FOUND: Final = (
     "SELECT found.run_id, found.place, CAST(coalesce(value, '') AS BLOB), coalesce(last & 4294967295, 1) "
-    f"FROM (SELECT *, {_LAST_PLACE} AS last FROM ({{}}) AS ids) AS found "
-    "LEFT JOIN run_value ON run_value.place = last ORDER BY found.place{}, found.run_id"
+    f"FROM (SELECT *, {_LAST_PLACE} AS last FROM ({{found}}) AS ids) AS found "
+    "LEFT JOIN run_value ON run_value.place = last ORDER BY found.place {way}, found.run_id"
+)
+_DIALECT: Final = Dialect(
+    "run_header",
+    "run_spent",
+    contains="instr({}, ?) > 0",
+    is_lost="NOT EXISTS (SELECT 1 FROM run_value "
+    "WHERE place BETWEEN key_id << 32 AND (key_id << 32) + 4294967295 AND typeof(value) = 'blob')",
+    headers_of=_FOUND,
 )
 _ORPHANS: Final = (
     "SELECT key, (SELECT value FROM run_value "
@@ -131,7 +129,7 @@ _SIGN: Final = 2**31
 
 
 @other_names()
-class SQLiteRunStore(ReadsRuns, KeptAt):
+class SQLiteRunStore(FindsRunsInSql, ReadsRuns, KeptAt):
     """A `RunStore` in a file, for the processes of one machine. It needs no server.
 
     The file is opened, and made if there is none, when the store is first used; its folder must exist. It
@@ -145,6 +143,8 @@ class SQLiteRunStore(ReadsRuns, KeptAt):
     Raises:
         ConfigurationError: `path` is not the path of a file, as `":memory:"`, or another argument is invalid.
     """
+
+    _dialect = _DIALECT
 
     def __init__(
         self,
@@ -280,62 +280,6 @@ class SQLiteRunStore(ReadsRuns, KeptAt):
 
     # --- the index of runs ---
 
-    async def find_runs(self, query: RunQuery, *, after: Place | None, limit: int) -> FoundRuns:
-        """Return at most `limit` runs whose headers match a query, in its order, from the index of the store.
-
-        With `after`, they are the runs behind that place in the order; `None` is the beginning. Each run
-        comes with its stored header (a summary of the run), the revision of that, and its place. `now` of the
-        result is the time by the clock of the store. Headers do not tell `queued`, `interrupted` and
-        `set_aside` from `running`: for these, runs with any of the four statuses are returned.
-
-        Raises:
-            RunStoreUnavailable: the file cannot be read or written, or was replaced.
-        """
-        found = find(_DIALECT, query, after, limit)
-        sql = _FOUND.format(found.sql, "" if query.ascending else " DESC")
-        rows = await self._ask_index(lambda ask: ask(sql, found.parameters).fetchall())
-        runs = [
-            FoundRun(place=Place(order, run_id.decode()), value=value, revision=revision)
-            for run_id, order, value, revision in rows
-        ]
-        return FoundRuns(runs=runs, now=self._clock().astimezone(UTC))
-
-    async def count_runs(self, query: RunQuery) -> int:
-        """Return the number of runs whose headers match a query, from the index of the store.
-
-        Headers do not tell `queued`, `interrupted` and `set_aside` from `running`: for these, runs with any
-        of the four statuses are counted.
-
-        Raises:
-            RunStoreUnavailable: the file cannot be read or written, or was replaced.
-        """
-        counted = count(_DIALECT, query)
-        return await self._ask_index(lambda ask: int(ask(counted.sql, counted.parameters).fetchone()[0]))
-
-    async def sum_spending(
-        self, since: datetime | None, until: datetime | None, by: Collection[Dimension]
-    ) -> SpendingFound:
-        """Return sums of the spending in a period, from the index of the store.
-
-        The period is from `since` on and before `until`; `None` is no limit. The sums include only runs whose
-        whole spending is in the period. `unread` of the result has the ids of other runs that may have spent
-        something in the period: the caller reads their records. There is a sum for each combination of the
-        fields in `by`, in which all tags of the spending are one value; several sums can have the same
-        fields.
-
-        Raises:
-            RunStoreUnavailable: the file cannot be read or written, or was replaced.
-        """
-        summed = sums(_DIALECT, since, until, by)
-        others = unread(_DIALECT, since, until, by)
-
-        def operation(ask: Callable[..., sqlite3.Cursor]) -> SpendingFound:
-            rows = ask(summed.sql, summed.parameters).fetchall()
-            ids = [run_id.decode() for one in others for (run_id,) in ask(one.sql, one.parameters)]
-            return SpendingFound(sums=[spending_sum(by, row) for row in rows], unread=ids)
-
-        return await self._ask_index(operation)
-
     async def begin_run(self, begun: Begun) -> None:
         """Write the header and the log of a new run, together or not at all.
 
@@ -398,17 +342,18 @@ class SQLiteRunStore(ReadsRuns, KeptAt):
             lambda connection: connection.execute("UPDATE run_header SET stale = 1").close()
         )
 
-    async def _ask_index(self, question: Callable[[Callable[..., sqlite3.Cursor]], T]) -> T:
-        """Ask the index something, as of one moment."""
-
-        def look(connection: sqlite3.Connection) -> tuple[T] | None:
+    async def _look(self, questions: Sequence[Statement]) -> tuple[Sequence[Rows], datetime] | None:
+        def operation(connection: sqlite3.Connection) -> tuple[Sequence[Rows], datetime] | None:
             with self._driver.transaction(connection, "DEFERRED"):
-                is_behind = connection.execute("SELECT 1 FROM run_header WHERE stale = 1 LIMIT 1").fetchone()
-                return None if is_behind else (question(connection.execute),)
+                if connection.execute("SELECT 1 FROM run_header WHERE stale = 1 LIMIT 1").fetchone():
+                    return None
+                found = [connection.execute(one.sql, one.parameters).fetchall() for one in questions]
+            return found, self._clock().astimezone(UTC)
 
-        while (answer := await self.connections.run(look)) is None:
-            await self._writes.perform(_index_stale)
-        return answer[0]
+        return await self.connections.run(operation)
+
+    async def _catch_up(self) -> None:
+        await self._writes.perform(_index_stale)
 
     async def aclose(self) -> None:
         """Close the file. The store opens it again when it is used again.
@@ -467,8 +412,8 @@ def _index(connection: sqlite3.Connection, number: int, rows: IndexedHeader) -> 
         connection.executemany(_SPENT, [(number, *row) for row in rows.spent])
 
 
-def _index_stale(connection: sqlite3.Connection) -> int:
-    """Put stale headers into the index, and return how many there were."""
+def _index_stale(connection: sqlite3.Connection) -> None:
+    """Put stale headers into the index."""
     found = connection.execute(_STALE, (STALE_AT_ONCE,)).fetchall()
     for number, key, is_known, value in found:
         rows = index_of(key.decode(), value)
@@ -478,7 +423,6 @@ def _index_stale(connection: sqlite3.Connection) -> int:
             connection.execute("UPDATE run_header SET stale = 0, readable = 0 WHERE key_id = ?", (number,))
         else:
             connection.execute(_INDEXED, (*unreadable(key.decode()), number))
-    return len(found)
 
 
 def _delete(connection: sqlite3.Connection, name: bytes, revision: int | None) -> int:

@@ -7,16 +7,17 @@ the order of code points in any encoding of a database.
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from fastroai.records import EXACT, Usage
 from fastroai.store.clock import CLOCKS_DIFFER, MICROSECOND
-from fastroai.store.reading.run_index import Dimension, SpendingSum
+from fastroai.store.reading.run_index import Dimension, FoundRun, FoundRuns, SpendingFound, SpendingSum
 from fastroai.store.reading.run_queries import (
     NOT_KNOWN,
     Place,
@@ -28,6 +29,8 @@ from fastroai.store.reading.run_queries import (
 from fastroai.store.reading.run_spending import SpentPart
 from fastroai.store.record.entries import RunHeader, entry_in_store
 from fastroai.store.record.headers import KINDS_OF_KEYS, UNREADABLE, decode_header, header_key, run_of
+
+Rows: TypeAlias = Sequence[tuple[Any, ...]]
 
 HEADERS: Final = header_key("")
 """The beginning of the keys of headers."""
@@ -101,6 +104,9 @@ class Dialect:
     """The condition that the bytes of a column contain a parameter, with the column as `{}`."""
     is_lost: str
     """The condition that the value of a header is gone, whose row is still there."""
+    headers_of: str
+    """A query for the id, the place, the header and the revision of runs. The runs are those of the query
+    `{found}` for the keys' numbers (`id`), ids and places, in the order of places (`{way}`) and ids."""
 
 
 class IndexedHeader(NamedTuple):
@@ -195,6 +201,79 @@ def _line(tag: str) -> bytes:
 # --- queries ---
 
 
+class FindsRunsInSql(ABC):
+    """A base class of stores that find runs with the index of this module."""
+
+    _dialect: Dialect
+
+    @abstractmethod
+    async def _look(self, questions: Sequence[Statement]) -> tuple[Sequence[Rows], datetime] | None:
+        """Ask the index, as of one moment. Return the answers, and the time by the clock of the store.
+
+        It is `None` if headers have changed that were not read into the index again.
+        """
+
+    @abstractmethod
+    async def _catch_up(self) -> None:
+        """Read some of the headers that have changed into the index."""
+
+    async def find_runs(self, query: RunQuery, *, after: Place | None, limit: int) -> FoundRuns:
+        """Return at most `limit` runs whose headers match a query, in its order, from the index of the store.
+
+        With `after`, they are the runs behind that place in the order; `None` is the beginning. Each run
+        comes with its stored header (a summary of the run), the revision of that, and its place. `now` of the
+        result is the time by the clock of the store. Headers do not tell `queued`, `interrupted` and
+        `set_aside` from `running`: for these, runs with any of the four statuses are returned.
+
+        Raises:
+            RunStoreUnavailable: the store cannot be reached, read or written.
+        """
+        (rows,), now = await self._ask_index(_find(self._dialect, query, after, limit))
+        runs = [
+            FoundRun(place=Place(order, run_id.decode()), value=value, revision=revision)
+            for run_id, order, value, revision in rows
+        ]
+        return FoundRuns(runs=runs, now=now)
+
+    async def count_runs(self, query: RunQuery) -> int:
+        """Return the number of runs whose headers match a query, from the index of the store.
+
+        Headers do not tell `queued`, `interrupted` and `set_aside` from `running`: for these, runs with any
+        of the four statuses are counted.
+
+        Raises:
+            RunStoreUnavailable: the store cannot be reached, read or written.
+        """
+        (((number,),),), _ = await self._ask_index(_matching(self._dialect, query, "COUNT(*)"))
+        return int(number)
+
+    async def sum_spending(
+        self, since: datetime | None, until: datetime | None, by: Collection[Dimension]
+    ) -> SpendingFound:
+        """Return sums of the spending in a period, from the index of the store.
+
+        The period is from `since` on and before `until`; `None` is no limit. The sums include only runs whose
+        whole spending is in the period. `unread` of the result has the ids of other runs that may have spent
+        something in the period: the caller reads their records. There is a sum for each combination of the
+        fields in `by`, in which all tags of the spending are one value; several sums can have the same
+        fields.
+
+        Raises:
+            RunStoreUnavailable: the store cannot be reached, read or written.
+        """
+        questions = _sums(self._dialect, since, until, by), *_unread(self._dialect, since, until, by)
+        (summed, *others), _ = await self._ask_index(*questions)
+        return SpendingFound(
+            sums=[_spending_sum(by, row) for row in summed],
+            unread=[run_id.decode() for rows in others for (run_id,) in rows],
+        )
+
+    async def _ask_index(self, *questions: Statement) -> tuple[Sequence[Rows], datetime]:
+        while (answers := await self._look(questions)) is None:
+            await self._catch_up()
+        return answers
+
+
 class Statement:
     """A query that is put together: SQL with `?` for each parameter, and the parameters."""
 
@@ -216,21 +295,18 @@ class Statement:
         return self
 
 
-def find(dialect: Dialect, query: RunQuery, after: Place | None, limit: int) -> Statement:
-    """Return a query for keys' numbers (`id`), ids of runs and their places, in order."""
+def _find(dialect: Dialect, query: RunQuery, after: Place | None, limit: int) -> Statement:
+    """Return a query for the headers of runs, in order."""
     column = query.sort
     found = _matching(dialect, query, f"key_id AS id, run_id, {column} AS place")
     if after is not None:
         beyond = ">" if query.ascending else "<"
         found.where(f"{column} {beyond}= ?", after.order)
         found.where(f"({column} {beyond} ? OR run_id > ?)", after.order, after.run_id.encode())
-    way = "" if query.ascending else " DESC"
-    return found.then(f" ORDER BY {column}{way}, run_id LIMIT ?", limit)
-
-
-def count(dialect: Dialect, query: RunQuery) -> Statement:
-    """Return a query for the number of runs."""
-    return _matching(dialect, query, "COUNT(*)")
+    way = "" if query.ascending else "DESC"
+    found.then(f" ORDER BY {column} {way}, run_id LIMIT ?", limit)
+    found.sql = dialect.headers_of.replace("{found}", found.sql).replace("{way}", way)
+    return found
 
 
 def _matching(dialect: Dialect, query: RunQuery, columns: str) -> Statement:
@@ -265,7 +341,7 @@ def _matching(dialect: Dialect, query: RunQuery, columns: str) -> Statement:
     return found
 
 
-def sums(
+def _sums(
     dialect: Dialect, since: datetime | None, until: datetime | None, by: Collection[Dimension]
 ) -> Statement:
     """Return a query for the spending of the runs that have spent all within a period, by dimension."""
@@ -279,7 +355,7 @@ def sums(
     return found.then(f" GROUP BY {grouped}")
 
 
-def unread(
+def _unread(
     dialect: Dialect, since: datetime | None, until: datetime | None, by: Collection[Dimension]
 ) -> Sequence[Statement]:
     """Return queries for the ids of the other runs that may have spent something in a period."""
@@ -307,8 +383,8 @@ def _says(by: Collection[Dimension]) -> str:
     return f"summed >= {_BY_STEP if 'step' in by else _IN_PARTS}"
 
 
-def spending_sum(by: Collection[Dimension], row: Sequence[Any]) -> SpendingSum:
-    """Return a row that `sums` has found."""
+def _spending_sum(by: Collection[Dimension], row: Sequence[Any]) -> SpendingSum:
+    """Return a row that `_sums` has found."""
     values = dict(zip(sorted(by), row, strict=False))
     units, *numbers = row[len(values) :]
     counts: dict[str, Any] = dict(zip(_COUNTS, map(int, numbers), strict=False))

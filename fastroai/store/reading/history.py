@@ -566,7 +566,8 @@ class RunHistory:
                 found.check_not_running()
             epoch = found.header.epoch
             await self._delete_children(found.header, force=force)
-            if await self._delete_found(found):
+            (is_gone,) = await self._delete_found([found])
+            if is_gone or not (await self._store.read(header_key(run_id))).revision:
                 return  # otherwise somebody has written: look again
         reason = f"the header of run {run_id!r} changes faster than it can be read"
         raise RunStoreUnavailable(repr(self._store), reason)
@@ -699,12 +700,19 @@ class RunHistory:
             with suppress(RunNotFound):
                 await self.delete(child, force=force)
 
-    async def _delete_found(self, found: FoundHeader) -> bool:
-        """Delete a run, unless its header was written since it was found. Return whether the run is gone."""
+    async def _delete_found(self, found: Sequence[FoundHeader]) -> Sequence[bool]:
+        """Delete runs, unless their headers were written since they were found. Say which were deleted."""
         own = indexes_runs(self._store)
-        if own is not None and own is self._store:
-            (is_gone,) = await own.delete_runs([_doomed(found)])
-            return is_gone or not (await self._store.read(header_key(found.header.run_id))).revision
+        if own is None or own is not self._store:
+            return [await self._delete_by_keys(one) for one in found]
+        return await own.delete_runs(
+            [
+                Doomed(key=header_key(one.header.run_id), revision=one.revision, others=keys_of(one.header))
+                for one in found
+            ]
+        )
+
+    async def _delete_by_keys(self, found: FoundHeader) -> bool:
         try:
             await self._delete_header(found)
         except RevisionConflict:
@@ -743,14 +751,9 @@ class RunHistory:
     async def _purge(self, doomed: Sequence[FoundHeader], *, dry_run: bool) -> Sequence[str]:
         """Delete runs that nobody has taken up or deleted meanwhile, and return their ids."""
         ids = [found.header.run_id for found in doomed]
-        own = indexes_runs(self._store)
         if dry_run or not doomed:
             return ids
-        if own is not None and own is self._store:
-            return tuple(compress(ids, await own.delete_runs([_doomed(found) for found in doomed])))
-        return tuple(
-            [run_id for run_id, found in zip(ids, doomed, strict=True) if await self._delete_found(found)]
-        )
+        return tuple(compress(ids, await self._delete_found(doomed)))
 
     async def _forget_all_remains(self, seen: Collection[str], old: RunQuery, now: datetime) -> None:
         """Remove what is left of runs without a header, where index entries name them."""
@@ -790,11 +793,6 @@ def _unreadable(run_id: str, error: Exception) -> RunSummary:
         cost_complete=False,
         error=str(error),
     )
-
-
-def _doomed(found: FoundHeader) -> Doomed:
-    header = found.header
-    return Doomed(key=header_key(header.run_id), revision=found.revision, others=keys_of(header))
 
 
 def _due_since(run: RunSummary) -> tuple[datetime, datetime]:

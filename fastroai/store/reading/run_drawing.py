@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from operator import itemgetter
 from typing import Final
 
 from pydantic import JsonValue
@@ -107,7 +110,7 @@ class RunDrawing:
         if is_flow(definition) and rows and self._inside[rows[-1].id]:
             return self._of_rows(self._inside[rows[-1].id], str(name))
         if kind_of(definition) == "rows":  # the rows of a table have no order
-            return Drawing(nodes=self._of_rows(rows, str(name)).nodes, edges=[], title=str(name))
+            return self._of_rows(rows, str(name), in_order=False)
         if not steps_in(definition):  # it is sealed
             return self._of_rows(rows, "run")
         return self._of_shape("", definition, str(name))
@@ -226,8 +229,8 @@ class RunDrawing:
             title=attempt,
         )
 
-    def _of_rows(self, rows: Sequence[TimelineRow], title: str) -> Drawing:
-        """Return the drawing of calls, each after those that had ended when it began."""
+    def _of_rows(self, rows: Sequence[TimelineRow], title: str, *, in_order: bool = True) -> Drawing:
+        """Return the drawing of calls; if they have an order, each after those that had ended before it."""
         shown = [row for row in rows if row.bars]
         return Drawing(
             nodes=[
@@ -240,7 +243,7 @@ class RunDrawing:
                 )
                 for row in shown
             ],
-            edges=[*_one_after_another(shown)],
+            edges=[*_one_after_another(shown)] if in_order else [],
             title=title,
         )
 
@@ -255,21 +258,20 @@ def _is_in(row: TimelineRow, attempt: str) -> bool:
 
 def _one_after_another(rows: Sequence[TimelineRow]) -> Iterator[DrawnEdge]:
     """Yield an edge from each row to those that began after its end, if no other row was between them."""
-    times = [
-        (
-            row.started_at.timestamp(),
-            float("inf") if row.ended_at is None else row.ended_at.timestamp(),
-            row.id,
-        )
-        for row in rows
-        if row.started_at is not None
-    ]
-    for started, _, row in times:
-        before = [one for one in times if one[1] <= started and one[2] != row]
-        last_start = max((began for began, _, _ in before), default=0)
-        for _, ended, other in before:
-            if ended > last_start:
+    times = [(row.started_at.timestamp(), _end_of(row), row.id) for row in rows if row.started_at is not None]
+    by_end = sorted(times, key=itemgetter(1))
+    ends = [ended for _, ended, _ in by_end]
+    last_starts = list(accumulate((started for started, _, _ in by_end), max))
+    for started, ended, row in times:
+        # Of rows that took no time, none comes before another one at the same time.
+        before = bisect_left(ends, started) if started == ended else bisect_right(ends, started)
+        if before:
+            for _, _, other in by_end[bisect_right(ends, last_starts[before - 1], hi=before) : before]:
                 yield DrawnEdge(other, row, taken=1)
+
+
+def _end_of(row: TimelineRow) -> float:
+    return float("inf") if row.ended_at is None else row.ended_at.timestamp()
 
 
 def _label(way: Way) -> str | None:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from textwrap import indent
+from typing import TypeAlias
 
 from pydantic import JsonValue
 
 from fastroai.runtime.fact import Fact
 from fastroai.runtime.facts import RequestEnded, RequestSent
 from fastroai.store.record.payloads import is_sealed, masked
+
+_Key: TypeAlias = tuple[str, str, int, tuple[str, ...]]
+"""A conversation: its place, call, attempt and tools."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,59 +65,45 @@ class AgentConversation:
         return "\n  ".join(lines)
 
 
-@dataclass(slots=True)
-class _Draft:
-    place: str
-    call: str
-    attempt: int
-    tools: tuple[str, ...]
-    agent: str | None
-    history: int
-    messages: list[dict[str, JsonValue]] = field(default_factory=list)
-    unanswered: int | None = None
-    """The `history` of the last request, while it has no response: it is sent again."""
-    is_sealed: bool = False
-
-    def add(self, told: JsonValue) -> None:
-        """Add the JSON of messages."""
-        if is_sealed(told):
-            self.is_sealed = True
-        elif isinstance(told, list):
-            self.messages += (one for one in told if isinstance(one, dict))
-
-
 def conversations_in(entries: Iterable[Fact]) -> tuple[AgentConversation, ...]:
     """Return the conversations in facts as traces have them, in the order in which they began."""
-    drafts: dict[tuple[str, str, int, tuple[str, ...]], _Draft] = {}
-    sent_in: dict[str, _Draft] = {}
+    found: dict[_Key, AgentConversation] = {}
+    unanswered: dict[_Key, int] = {}
+    """The `history` of the last request, while it has no response: it is sent again."""
+    sent_in: dict[str, _Key] = {}
     for entry in entries:
         if isinstance(entry, RequestSent):
             request = entry.request
-            tools = tuple(map(masked, request.tools))
-            key = request.place, masked(request.call), request.attempt, tools
-            if (draft := drafts.get(key)) is None:
-                draft = drafts[key] = _Draft(*key, entry.record.agent, entry.history)
-            sent_in[entry.id] = draft
-            if entry.messages is not None and entry.history != draft.unanswered:
-                draft.add(entry.messages)
-                draft.unanswered = entry.history
+            key = request.place, masked(request.call), request.attempt, tuple(map(masked, request.tools))
+            sent_in[entry.id] = key
+            if key not in found:
+                place, call, attempt, tools = key
+                found[key] = AgentConversation(
+                    place=place,
+                    call=call,
+                    attempt=attempt,
+                    tools=tools,
+                    agent=entry.record.agent,
+                    history=entry.history,
+                    messages=(),
+                )
+            if entry.messages is not None and entry.history != unanswered.get(key):
+                found[key] = _with(found[key], entry.messages)
+                unanswered[key] = entry.history
         elif isinstance(entry, RequestEnded) and entry.response is not None and entry.id in sent_in:
-            draft = sent_in[entry.id]
-            draft.unanswered = None
-            draft.add(entry.response if is_sealed(entry.response) else [entry.response])
-    return tuple(
-        AgentConversation(
-            place=draft.place,
-            call=draft.call,
-            attempt=draft.attempt,
-            tools=draft.tools,
-            agent=draft.agent,
-            history=draft.history,
-            messages=tuple(draft.messages),
-            is_sealed=draft.is_sealed,
-        )
-        for draft in drafts.values()
-    )
+            key = sent_in[entry.id]
+            unanswered.pop(key, None)
+            response = entry.response
+            found[key] = _with(found[key], response if is_sealed(response) else [response])
+    return tuple(found.values())
+
+
+def _with(conversation: AgentConversation, told: JsonValue) -> AgentConversation:
+    """Return a conversation with more messages, given as JSON."""
+    if is_sealed(told):
+        return replace(conversation, is_sealed=True)
+    more = [one for one in told if isinstance(one, dict)] if isinstance(told, list) else ()
+    return replace(conversation, messages=(*conversation.messages, *more))
 
 
 def _lines(message: dict[str, JsonValue]) -> Iterator[tuple[str, str]]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from fastroai.errors import trace_source_of
-from fastroai.places import is_in
+from fastroai.places import outwards
 from fastroai.runtime import Scope
 from fastroai.runtime.fact import NOWHERE, Fact, Key
 from fastroai.runtime.facts import QuestionAsked, RunFinished, Wait, WaitEnded, WaitStarted
@@ -65,8 +66,8 @@ class Log:
                 self.received[name] = max(entry.number, self.received.get(name, 0))
         self.resume_at: tuple[str, ...] = ()
         """The steps or nodes with which the run goes on when it is resumed, if an exception ended it."""
-        self._waits: dict[str, tuple[str, Wait]] = {}
-        """Waits of halted steps, by id, each with the place of its step."""
+        self._waits: defaultdict[str, dict[str, Wait]] = defaultdict(dict)
+        """Waits of halted steps, by the place of the step and of each step around it, and then by id."""
         self._is_over = False
 
     def heed(self, signal: Signal) -> None:
@@ -83,7 +84,7 @@ class Log:
 
     def halt(self, run: DurableRun, fact: QuestionAsked | WaitStarted, place: str) -> None:
         """Keep the question or wait that halts the step at a place, in the run on record. From any thread."""
-        self._waits[fact.wait.id] = place, fact.wait
+        self._add_wait(place, fact.wait)
         if isinstance(fact, QuestionAsked):
             self.asked[fact.id] = fact
         run.journal.note(seal_payloads(fact, run.codec))
@@ -96,12 +97,16 @@ class Log:
 
     def keep_open(self, question: QuestionAsked) -> None:
         """Keep a question on record that still waits for its answer."""
-        self._waits[question.id] = question.place, question.wait
+        self._add_wait(question.place, question.wait)
         self.asked[question.id] = question
 
     def waits_in(self, place: str) -> tuple[Wait, ...]:
         """Return the waits of a step and of everything that runs in it, first halted first."""
-        return tuple(wait for halted_at, wait in self._waits.values() if is_in(halted_at, place))
+        return tuple(self._waits.get(place, {}).values())
+
+    def _add_wait(self, place: str, wait: Wait) -> None:
+        for around in outwards(place):
+            self._waits[around][wait.id] = wait
 
     def note(self, fact: Fact, stored: Fact | None = None) -> None:
         """Keep a fact, from any thread. A store gets it soon, at the latest with the next commit.

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any, Final
 
-from pydantic import JsonValue, ValidationError
+from pydantic import BaseModel, JsonValue, ValidationError
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from fastroai.contracts import adapter_of
 from fastroai.errors import ValueNotStorable
-from fastroai.store.record.sameness import difference
 
 _PLAIN: Final = (str, int, float, bool, type(None))
 _DEEP: Final = 100
@@ -46,7 +46,7 @@ def value_to_json(
         return value  # type: ignore[return-value]  # which was just checked
     try:
         stored: JsonValue = adapter.dump_python(value, mode="json", warnings="error")
-        lost = difference(value, adapter.validate_json(_text(stored)))
+        lost = _difference(value, adapter.validate_json(_text(stored)))
     except Exception as error:  # validators and serializers are the user's, and can raise anything
         field, part = _failed_in(value, error)
         advice = "" if part is value else f"; {_advice(declared, how)}"
@@ -151,3 +151,50 @@ def _reason(error: Exception) -> str:
 
 def _name(declared: Any) -> str:
     return declared.__name__ if isinstance(declared, type) else str(declared)
+
+
+# --- comparison of a value with what came back, also where `==` cannot tell ---
+
+
+def _difference(one: object, other: object) -> tuple[str, object, object] | None:
+    """Return where two values differ, such as `items.0`, with the value that each has there, if they differ.
+
+    Values are the same if they are equal. Also, NaN is the same as NaN, and values whose type does not define
+    equality are compared by their contents.
+    """
+    pairs = [("", one, other)]
+    while pairs:
+        place, left, right = pairs.pop()
+        if left is right or left == right:
+            continue
+        if type(left) is not type(right):
+            return place, left, right
+        if left != left and right != right:
+            continue
+        parts = _parts(left), _parts(right)
+        if parts[0] is None or parts[1] is None or parts[0].keys() != parts[1].keys():
+            return place, left, right
+        within = f"{place}." if place else ""
+        found = [(f"{within}{name}", part, parts[1][name]) for name, part in parts[0].items()]
+        pairs += reversed(found)
+    return None
+
+
+def _parts(value: object) -> Mapping[object, object] | None:
+    """Return the parts of a value by name; `None` if it has no parts."""
+    if isinstance(value, dict):
+        return value
+    if isinstance(value, list | tuple):
+        return dict(enumerate(value))
+    if isinstance(value, BaseModel):
+        held: dict[object, object] = {name: getattr(value, name) for name in type(value).model_fields}
+        return {**held, "extra": value.__pydantic_extra__, "private": value.__pydantic_private__}
+    if is_dataclass(value):
+        return _attributes(value, (field.name for field in fields(value)))
+    if type(value).__eq__ is object.__eq__ and hasattr(value, "__dict__"):
+        return _attributes(value, vars(value))
+    return None
+
+
+def _attributes(value: object, names: Iterable[str]) -> dict[object, object]:
+    return {name: getattr(value, name, None) for name in names}

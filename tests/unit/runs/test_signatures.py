@@ -9,15 +9,8 @@ import pytest
 
 from fastroai.graphs import Graph
 from fastroai.graphs.resuming import GraphResumeOptions
-from fastroai.pipelines import BasePipeline, Pipeline, Service
-from fastroai.runs.signatures import (
-    ForkOptions,
-    LookOptions,
-    OpenOptions,
-    ResumeOptions,
-    ServeOptions,
-    WakeOptions,
-)
+from fastroai.pipelines import Pipeline
+from fastroai.runs.signatures import OpenOptions, ResumeOptions
 
 OPENING = {"self", "inputs", "deps", "tracer", *OpenOptions.__annotations__}
 RESUMING = {"self", "run_id", "deps", *ResumeOptions.__annotations__}
@@ -27,48 +20,14 @@ def parameters_of(method: Any) -> set[str]:
     return set(inspect.signature(method).parameters)
 
 
-@pytest.mark.parametrize("door", [Pipeline, BasePipeline, Graph])
 @pytest.mark.parametrize("method", ["execute", "run", "execute_sync", "run_sync", "stream"])
-def test_the_options_of_a_new_run_are_those_of_the_method(door: type, method: str) -> None:
-    assert parameters_of(getattr(door, method)) == OPENING
+def test_help_shows_each_option_of_a_new_run(method: str) -> None:
+    assert parameters_of(getattr(Graph, method)) == OPENING
 
 
 @pytest.mark.parametrize("method", ["resume", "resume_sync", "resume_stream"])
-def test_the_options_of_a_run_that_goes_on_are_those_of_the_method(method: str) -> None:
-    assert parameters_of(getattr(Pipeline, method)) == RESUMING
+def test_the_options_of_a_graph_that_goes_on_are_those_of_the_method(method: str) -> None:
     assert parameters_of(getattr(Graph, method)) == RESUMING | set(GraphResumeOptions.__annotations__)
-
-
-@pytest.mark.parametrize("method", ["fork", "fork_sync"])
-def test_the_options_of_a_fork_are_those_of_the_method(method: str) -> None:
-    assert parameters_of(getattr(Pipeline, method)) == {
-        "self",
-        "run_id",
-        "deps",
-        *ForkOptions.__annotations__,
-    }
-
-
-@pytest.mark.parametrize(
-    ("method", "options"),
-    [
-        ("recover", WakeOptions),
-        ("wake", WakeOptions),
-        ("recover_every", LookOptions),
-        ("wake_every", LookOptions),
-        ("serve", ServeOptions),
-    ],
-)
-def test_the_options_of_taking_up_many_runs_are_those_of_the_method(method: str, options: type) -> None:
-    assert parameters_of(getattr(Pipeline, method)) - {"seconds"} == {
-        "self",
-        "deps_for",
-        *options.__annotations__,
-    }
-
-
-def test_the_options_of_a_service_are_those_of_the_method() -> None:
-    assert parameters_of(Service) == {"doors", "deps_for", *ServeOptions.__annotations__}
 
 
 @pytest.mark.parametrize("method", ["execute", "stream", "resume", "resume_stream"])

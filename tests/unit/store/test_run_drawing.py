@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import xml.etree.ElementTree as ElementTree
+from datetime import UTC, datetime, timedelta
+from time import process_time
 from typing import Any
 
 import pytest
@@ -14,7 +16,10 @@ from fastroai.drawing import Drawing, DrawnEdge
 from fastroai.errors import StepExecutionError
 from fastroai.functions import compute, flow, parallel
 from fastroai.graphs import Edge
+from fastroai.records import Usage
 from fastroai.store import trace_of
+from fastroai.store.reading.run_drawing import RunDrawing
+from fastroai.store.reading.timeline_rows import TimelineBar, TimelineRow
 from fastroai.store.reading.trace import RunTrace
 
 
@@ -120,6 +125,30 @@ async def test_a_flow_is_drawn_as_its_calls() -> None:
     drawing = (await store.trace("sums")).drawing()
     assert [(node.text, node.state) for node in drawing.nodes] == [("double", "succeeded")] * 3
     assert len(drawing.edges) == 2
+
+
+def test_a_flow_of_many_calls_is_drawn_in_time_that_grows_with_their_number() -> None:
+    def seconds(count: int) -> float:
+        starts = [datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=number) for number in range(count)]
+        bars = [TimelineBar(1, "succeeded", start, start + timedelta(seconds=0.5)) for start in starts]
+        rows = [
+            TimelineRow(
+                kind="function",
+                place=f"call{at}@1",
+                name="call",
+                status="succeeded",
+                bars=(bar,),
+                usage=Usage(),
+            )
+            for at, bar in enumerate(bars)
+        ]
+        began = process_time()
+        drawing = RunDrawing({}, rows, ()).of_run()
+        took = process_time() - began
+        assert len(drawing.edges) == count - 1
+        return took
+
+    assert seconds(4_000) < 30 * seconds(500)  # 8 times as many; all pairs would take 64 times as long
 
 
 async def test_the_rows_of_a_table_are_drawn_without_arrows_because_they_have_no_order() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support.spend_stores import account, claim, swept
 
-from fastroai.errors import ConfigurationError, RevisionConflict, RunStoreUnavailable, SpendStoreUnavailable
+from fastroai.errors import RevisionConflict, RunStoreUnavailable, SpendStoreUnavailable
 from fastroai.store import (
     SQLiteRunStore,
     SQLiteSpendStore,
@@ -119,12 +119,6 @@ async def test_a_file_that_stays_locked_while_it_is_opened_is_an_unavailable_sto
     store = SQLiteSpendStore(path)
     assert (await store.reserve(claim("a"))).granted
     await store.aclose()
-
-
-@pytest.mark.parametrize("path", ["", ":memory:"])
-def test_what_is_no_file_is_refused(path: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"MemorySpendStore\(\)"):
-        SQLiteSpendStore(path)
 
 
 async def test_the_file_stays_the_same_when_the_folder_of_the_process_changes(
