@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING
 
 from fastroai.cli.places import default_place
 from fastroai.cli.targets import codec_at, existing_place
-from fastroai.store.backends.run_offloading import OffloadingRunStore
-from fastroai.store.opening import kind_and_place, open_payload_store, open_run_store
-from fastroai.store.reading.history import RunHistory
-from fastroai.store.run_store import RunStore
 
 if TYPE_CHECKING:
+    from fastroai.store.reading.history import RunHistory
+    from fastroai.store.run_store import RunStore
     from fastroai.usage.shared.spend_book import SpendBook
 
 
@@ -26,6 +24,9 @@ def opened_store(place: str) -> AbstractAsyncContextManager[RunStore]:
 @asynccontextmanager
 async def _opened(place: str) -> AsyncGenerator[RunStore]:
     """Open a store of runs, with the payloads at `FASTROAI_PAYLOADS`, if that is set."""
+    from fastroai.store.backends.run_offloading import OffloadingRunStore
+    from fastroai.store.opening import open_payload_store, open_run_store
+
     store = open_run_store(place)
     if payloads := os.environ.get("FASTROAI_PAYLOADS"):
         store = OffloadingRunStore(store, open_payload_store(payloads))
@@ -40,6 +41,7 @@ async def opened_flow_store(
     place: str | None, may_be_new: bool = False
 ) -> AsyncGenerator[tuple[RunStore, str]]:
     """Open the store of flows and return it with its place: the store at `place`, or the default one."""
+    from fastroai.store.opening import kind_and_place
     from fastroai.workflows.server.user_files import private_file
 
     place = default_place() if place is None else place
@@ -55,6 +57,8 @@ async def opened_flow_store(
 async def opened_history(place: str, codec: str | None = None) -> AsyncGenerator[RunHistory]:
     """Open the runs of a store. Imports none of the user's code except the codec of `--codec`."""
     without_plugins()
+    from fastroai.store.reading.history import RunHistory
+
     async with opened_store(place) as store:
         yield RunHistory(store, codec=codec_at(codec))
 
