@@ -19,6 +19,7 @@ from fastroai.cli.opened import opened_flow_store
 from fastroai.cli.options import AsJson, Codec, Deps, FlowStore, SpecFile, SpecFlow
 from fastroai.cli.reading import print_json
 from fastroai.cli.running import made_by
+from fastroai.cli.shapes import fields_of
 from fastroai.cli.targets import codec_at, import_target, json_object, json_value
 from fastroai.cli.text import known_cost
 from fastroai.errors import ConfigurationError, RunNotFound, nearest_hint
@@ -149,14 +150,10 @@ def _shape(result: WorkflowResult, place: str) -> dict[str, JsonValue]:
     from fastroai.store.reading.as_json import as_json
 
     return {
-        "run_id": result.run_id,
-        "status": result.status,
-        "reason": result.reason,
-        "output": result.output,
+        **fields_of(("run_id", "status", "reason", "output"), result),
         "violations": {step: [*wrong] for step, wrong in result.violations.items()},
         "questions": [as_json(question) for question in result.questions],
-        "cost_usd": str(result.usage.cost_usd),
-        "cost_complete": result.usage.cost_complete,
+        **fields_of(("cost_usd", "cost_complete"), result.usage),
         "store": place,
     }
 
