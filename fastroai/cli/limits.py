@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from fastroai.cli.exits import OK
-from fastroai.cli.opened import opened_book
+from fastroai.cli.opened import default_of_option, opened_book
 from fastroai.cli.options import AsJson, Form
-from fastroai.cli.places import default_of_option
 from fastroai.cli.reading import print_json
 from fastroai.cli.shapes import fields_of
 from fastroai.cli.spending import write_csv

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from fastroai.cli.places import default_of_option
+from fastroai.cli.opened import default_of_option
 
 Store = Annotated[
     str,

@@ -8,7 +8,7 @@ import csv
 import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import typer
 
@@ -16,6 +16,7 @@ from fastroai.cli.exits import OK
 from fastroai.cli.opened import opened_history
 from fastroai.cli.options import AsJson, Form, Store
 from fastroai.cli.reading import print_json
+from fastroai.cli.shapes import fields_of
 from fastroai.cli.targets import age
 from fastroai.errors import ConfigurationError
 
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 
     from fastroai.store.reading.run_index import Dimension
     from fastroai.store.reading.spending import SpendingRow
+
+_SPENT: Final = (
+    "failed_requests input_tokens output_tokens cost_usd cost_complete committed_usd unbounded_requests"
+)
 
 
 async def report(
@@ -73,13 +78,7 @@ def _shape(row: SpendingRow, by: tuple[Dimension, ...]) -> dict[str, JsonValue]:
     return {
         **names,
         "requests": usage.request_count,
-        "failed_requests": usage.failed_requests,
-        "input_tokens": usage.input_tokens,
-        "output_tokens": usage.output_tokens,
-        "cost_usd": f"{usage.cost_usd:f}",
-        "cost_complete": usage.cost_complete,
-        "committed_usd": f"{usage.committed_usd:f}",
-        "unbounded_requests": usage.unbounded_requests,
+        **fields_of(_SPENT.split(), usage),
     }
 
 

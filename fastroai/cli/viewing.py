@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fastroai.cli.exits import OK
-from fastroai.cli.opened import opened_book, opened_store, without_plugins
+from fastroai.cli.opened import default_of_option, opened_book, opened_store, without_plugins
 from fastroai.cli.options import Codec
-from fastroai.cli.places import default_of_option
 from fastroai.cli.targets import codec_at, imported
 from fastroai.errors import ConfigurationError
 
