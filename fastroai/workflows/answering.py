@@ -123,17 +123,15 @@ def _step(
 ) -> ExecuteStep:
     _, step = call.spec(step_id)
     _, state, record = call.state(step_id)
-    spec = call.plan.spec
-    function = spec.functions.get(step.function) if step.function is not None else None
-    contract = spec.contracts.get(step.output_contract) if step.output_contract is not None else None
-    fields = {} if contract is None else contract.fields
+    contracts = call.plan.spec.contracts
+    fields = {} if step.output_contract is None else contracts[step.output_contract].fields
     loop, iteration = record.loop, step.iteration
     return ExecuteStep(
         status=status,
         **_common(call, step_id),
         next_call=_next_call(iteration, loop, state.visit),
-        step_mode="inline" if function is None else "function",
-        intent=step.intent if function is None else function.intent,
+        step_mode="inline" if step.function is None else "function",
+        intent=step.intent,
         inputs=call.machine.inputs(step_id),
         output_contract=step.output_contract,
         output_fields={name: field.type for name, field in fields.items()},
@@ -143,10 +141,10 @@ def _step(
         max_attempts=step.attempts,
         retries_remaining=step.attempts - state.attempt + 1,
         function=step.function,
-        mode=None if function is None else function.mode,
+        mode=step.mode,
         agent=step.agent,
-        model=step.model or (None if function is None else function.model),
-        context="" if function is None else function.context,
+        model=step.model,
+        context=step.context,
         output_schema=None if step.output_schema is None else dict(step.output_schema),
         max_iterations=None if iteration is None else iteration.max_iterations,
         exit_criterion=None
@@ -176,7 +174,7 @@ def _next_call(
 
 def _gate(call: FlowCall, step_id: str) -> AwaitGate:
     _, step = call.spec(step_id)
-    gate, function = step.gate, call.plan.spec.functions.get(step.function or "")
+    gate = step.gate
     assert gate is not None
     wait, left = call.gate_waits.get(call.unit(step_id)), call.machine.revisions_left(step_id)
     deadline = None if wait is None else wait.deadline
@@ -184,7 +182,7 @@ def _gate(call: FlowCall, step_id: str) -> AwaitGate:
         status="await_gate",
         **_common(call, step_id),
         function=step.function or "",
-        intent="" if function is None else function.intent,
+        intent=step.intent,
         inputs=call.machine.inputs(step_id),
         on_approve=gate.on_approve,
         on_revise=None if left == 0 else gate.on_revise,

@@ -174,14 +174,14 @@ class FlowCall:
 
     def _ask(self, step_id: str, visit: int, now: float) -> None:
         plan, step = self.spec(step_id)
-        gate, function = step.gate, self.plan.spec.functions.get(step.function or "")
+        gate = step.gate
         assert gate is not None
         left = self.machine.revisions_left(step_id)
         question: dict[str, JsonValue] = {
             "workflow": self.flow.recorded.opened.pipeline,
             "flow": plan.flow.name,
             "gate": step.id,
-            "intent": "" if function is None else function.intent,
+            "intent": step.intent,
             "inputs": self.machine.inputs(step_id),
             "on_approve": gate.on_approve,
             "on_revise": None if left == 0 else gate.on_revise,

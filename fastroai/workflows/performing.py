@@ -30,7 +30,7 @@ from fastroai.steps.context import in_thread
 from fastroai.steps.copies import own_copy
 from fastroai.store.record.values import value_to_json
 from fastroai.workflows.plan import FlowPlan, WorkflowPlan
-from fastroai.workflows.spec.document import FlowSpec, FunctionSpec, Reference, StepSpec
+from fastroai.workflows.spec.document import FlowSpec, Reference, StepSpec
 from fastroai.workflows.spec.schemas import contract_schema
 
 Callables = Mapping[str, Callable[..., object]]
@@ -88,13 +88,12 @@ class Performers:
         )
 
     def _performer(self, flow: FlowPlan, step: StepSpec) -> Performer:
-        function = self._plan.spec.functions.get(step.function or "")
-        if function is not None and function.mode == "compute":
-            return _Computing(function, self._functions[function.name])
+        if step.mode == "compute" and step.function is not None:
+            return _Computing(step.function, self._functions[step.function])
         brought = self._agent_for(step)
         schema = self._schema(flow, step)
         agent = brought or FastroAgent(self._model_of(step), name=step.function or step.id)
-        return _Asking(step, function, agent, schema, model=None if brought is None else step.model)
+        return _Asking(step, agent, schema, model=None if brought is None else step.model)
 
     def _schema(self, flow: FlowPlan, step: StepSpec) -> Mapping[str, JsonValue] | None:
         """Return the schema of the result of an agent; `None` if the result is text."""
@@ -121,10 +120,9 @@ class Performers:
 
     def _missing(self) -> Iterator[str]:
         for step_id, (_, step) in self._plan.steps.items():
-            function = self._plan.spec.functions.get(step.function or "")
-            if function is not None and function.mode == "compute":
-                if function.name not in self._functions:
-                    yield f"functions={{{function.name!r}: ...}}, a callable, as {step_id!r} computes"
+            if step.mode == "compute":
+                if step.function not in self._functions:
+                    yield f"functions={{{step.function!r}: ...}}, a callable, as {step_id!r} computes"
             elif step.kind in ("function", "inline") and self._agent_for(step) is None:
                 if self._model_of(step) is not None:
                     continue
@@ -174,8 +172,8 @@ def _fields_read(flow: FlowSpec) -> set[str]:
 class _Computing(Performer):
     """Calls a function of the caller with the inputs by name. A function that is not async has a thread."""
 
-    def __init__(self, function: FunctionSpec, call: Callable[..., object]) -> None:
-        self._name, self._call = function.name, call
+    def __init__(self, name: str, call: Callable[..., object]) -> None:
+        self._name, self._call = name, call
         self._takes_context = _takes_context(call)
 
     async def perform(self, context: StepContext[Any], task: Task) -> JsonValue:
@@ -217,7 +215,6 @@ class _Asking(Performer):
     def __init__(
         self,
         step: StepSpec,
-        function: FunctionSpec | None,
         agent: FastroAgent[Any, Any],
         schema: Mapping[str, JsonValue] | None,
         *,
@@ -225,10 +222,10 @@ class _Asking(Performer):
     ) -> None:
         self._agent, self._model = agent, model
         self._output_type: Any = str if schema is None else StructuredDict(dict(schema))
-        intent = step.intent or ("" if function is None else function.intent)
-        context = "" if function is None else function.context
         checks = "\n".join(["The result must meet:", *(f"- {check.text}" for check in step.ensure)])
-        self._instructions = "\n\n".join(filter(None, (intent, context, checks if step.ensure else "")))
+        self._instructions = "\n\n".join(
+            filter(None, (step.intent, step.context, checks if step.ensure else ""))
+        )
 
     async def perform(self, context: StepContext[Any], task: Task) -> JsonValue:
         """Return the answer of the agent, not yet checked."""

@@ -265,21 +265,19 @@ class _Visit(BaseStep[Any, JsonValue]):
         assert gate is not None
         if record.policy == "flag":
             return FLAGGED.to_json()
-        function = self._work.setup.plan.spec.functions[step.function or ""]
         left = machine.revisions_left(self._step_id)
         question = {
             "gate": self._step_id,
-            "intent": function.intent or step.intent,
+            "intent": step.intent,
             "inputs": machine.inputs(self._step_id),
             "round": machine.flow_of(self._step_id).round,
             "revisions_left": left,
         }
-        timeout = function.timeout if gate.timeout is None else gate.timeout
         answer = await context.ask(
             question,
             options=options_at(left),
-            timeout=timeout,
-            on_timeout=NOT_GIVEN if timeout is None else _TIMED_OUT,
+            timeout=gate.timeout,
+            on_timeout=NOT_GIVEN if gate.timeout is None else _TIMED_OUT,
             name=_QUESTION,
         )
         if answer == _TIMED_OUT:
