@@ -252,9 +252,4 @@ def listed(run: RunSummary) -> ListedFlow:
     )
 
 
-_LISTED: Final[Mapping[str, ListedStatus]] = {
-    "finished": "complete",
-    "failed": "failed",
-    "cancelled": "killed",
-    "unreadable": "unreadable",
-}
+_LISTED: Final[Mapping[str, ListedStatus]] = {**ENDS, "unreadable": "unreadable"}
