@@ -23,6 +23,7 @@ from fastroai.plain_text import plain, plain_json
 
 if TYPE_CHECKING:
     from fastroai.runs.door import FrontDoor
+    from fastroai.store.record.entries import RunState
     from fastroai.store.run_store import RunStore
 
 Target = Annotated[
@@ -143,19 +144,21 @@ async def _run(
         if code != FAILED or run_id is None:
             raise
         complain(error)
-    if run_id is not None:  # unknown only for the fork of a flow that was given no id
-        await _tell(store, codec, run_id, as_json)
-    return code
+    if run_id is None:  # unknown only for the fork of a flow that was given no id
+        return code
+    has_failed = await _tell(store, codec, run_id, as_json) == "failed"
+    return FAILED if has_failed else code  # a workflow that had failed before raises nothing
 
 
-async def _tell(store: RunStore, codec: str | None, run_id: str, as_json: bool) -> None:
+async def _tell(store: RunStore, codec: str | None, run_id: str, as_json: bool) -> RunState:
+    """Print how a run ended, and return its status."""
     from fastroai.store.reading.history import RunHistory
 
     history = RunHistory(store, codec=codec_at(codec))
     run, trace = await history.summary(run_id), await history.trace(run_id)
     if as_json:
         print_json({**run_shape(run, run.spent(trace)), "output": trace.output})
-        return
+        return run.status
     usage = run.spent(trace)
     spent = f", {cost(usage)} in all" if cost(usage) else ""
     print(plain(f"run {run_id}: {run.status}{spent}"))
@@ -164,6 +167,7 @@ async def _tell(store: RunStore, codec: str | None, run_id: str, as_json: bool) 
         print(
             plain(output) if isinstance(output, str) else plain_json(json.dumps(output, ensure_ascii=False))
         )
+    return run.status
 
 
 def _door(target: str, method: Literal["resume", "fork"]) -> FrontDoor[Any, Any, Any]:
