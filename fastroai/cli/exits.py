@@ -25,6 +25,7 @@ from fastroai.errors import (
     RunTakenOver,
     StoreUnavailable,
 )
+from fastroai.workflows import WorkflowValidationError
 
 OK: Final = 0
 FAILED: Final = 1
@@ -64,6 +65,7 @@ _CODES: Final[tuple[tuple[type[BaseException] | tuple[type[BaseException], ...],
     ),
     (StoreUnavailable, UNAVAILABLE),
     ((RunCorrupt, RunFromNewerVersion, RunFromOlderVersion), UNREADABLE),
+    (WorkflowValidationError, FAILED),
     ((ValueError, ImportError, TypeError), USAGE),
 )
 

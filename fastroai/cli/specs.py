@@ -168,9 +168,6 @@ def draw(
 
     try:
         spec = workflows.load_spec(Path(file))
-    except workflows.WorkflowValidationError as error:
-        complain(error)
-        return FAILED
     except OSError as error:
         complain(f"{file} cannot be read: {error.strerror}")
         return NOT_FOUND

@@ -77,9 +77,6 @@ async def run(
         workflow = workflows.Workflow.load(Path(file), flow=flow)
     except OSError as error:
         raise ConfigurationError("SPEC", file, f"a file that can be read; {error.strerror}") from error
-    except workflows.WorkflowValidationError as error:
-        complain(error)
-        return FAILED
     values = {**(json_object("--inputs", inputs) or {}), **_values(workflow.inputs, given or ())}
     bound = workflow.bind(
         functions=_mapping("--functions", functions, callable, "a callable"),
