@@ -72,9 +72,8 @@ def ended_of(
 
 def rejected(call: FlowCall, step_id: str, status: Literal["ensure_failed", "schema_failed"]) -> ExecuteStep:
     """Return the answer for a step to be done again, as its result was not accepted."""
-    _, _, record = call.state(step_id)
     answer = _step(call, step_id, status)
-    return answer.model_copy(update={"violations": record.violations[-1]})
+    return answer.model_copy(update={"violations": call.machine.record(step_id).violations[-1]})
 
 
 def _around(call: FlowCall, step_id: str, reverted_to: str | None) -> ExecuteStep | AwaitGate | ExecuteFlow:
@@ -97,7 +96,7 @@ def _around(call: FlowCall, step_id: str, reverted_to: str | None) -> ExecuteSte
 
 def _common(call: FlowCall, step_id: str) -> dict[str, Any]:
     plan, step = call.spec(step_id)
-    flow, state, _ = call.state(step_id)
+    flow, state = call.machine.flow_of(step_id), call.machine.step(step_id)
     return {
         "flow_id": call.flow_id(plan.path),
         "flow": plan.flow.name,
@@ -122,10 +121,10 @@ def _step(
     call: FlowCall, step_id: str, status: Literal["execute_step", "ensure_failed", "schema_failed"]
 ) -> ExecuteStep:
     _, step = call.spec(step_id)
-    _, state, record = call.state(step_id)
+    state, loop = call.machine.step(step_id), call.machine.record(step_id).loop
     contracts = call.plan.spec.contracts
     fields = {} if step.output_contract is None else contracts[step.output_contract].fields
-    loop, iteration = record.loop, step.iteration
+    iteration = step.iteration
     return ExecuteStep(
         status=status,
         **_common(call, step_id),
