@@ -1,32 +1,67 @@
 """`eval`: an evaluation in CI, which fails under a threshold, or if cases got worse."""
 
+# pyright: reportUnknownMemberType=false
+
 from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from fastroai.cli.exits import FAILED, OK
 from fastroai.cli.targets import import_target
 from fastroai.errors import ConfigurationError
-from fastroai.evaluation.baseline import Baseline
-from fastroai.evaluation.comparison import Comparison
 from fastroai.plain_text import plain
+
+if TYPE_CHECKING:
+    from fastroai.evaluation.comparison import Comparison
 
 _TARGET = "FUNCTION"
 
 
 async def evaluate(
-    function: str, least: Sequence[str], baseline: Path | None, tolerance: float, update: bool
+    function: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODULE:FUNCTION",
+            help="A function that returns a Comparison, or an EvaluationReport of pydantic_evals.",
+            show_default=False,
+        ),
+    ],
+    least: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[NAME=]NUMBER",
+            help="The least share that passes, or mean score, as in accuracy=0.9; several times. Without a "
+            "name, of the first evaluation.",
+            show_default=False,
+        ),
+    ] = None,
+    baseline: Annotated[
+        Path | None,
+        typer.Option(
+            help="A file with earlier results: no case may be worse than there.", show_default=False
+        ),
+    ] = None,
+    tolerance: Annotated[
+        float, typer.Option(help="By how much the score of a case may be lower than in the baseline.")
+    ] = 0.0,
+    update_baseline: Annotated[
+        bool, typer.Option("--update-baseline", help="Write the baseline instead of comparing with it.")
+    ] = False,
 ) -> int:
-    """See `app`."""
-    if update and baseline is None:
+    """Evaluate, and exit with 1 under a threshold, or if cases got worse than in a baseline."""
+    from fastroai.evaluation.baseline import Baseline
+
+    if update_baseline and baseline is None:
         raise ConfigurationError("--update-baseline", ..., "--baseline too, which names the file to write")
     if tolerance < 0:
         raise ConfigurationError("--tolerance", tolerance, "0 or more")
-    thresholds = [_threshold(one) for one in least]
-    kept = None if baseline is None or update else Baseline.read(baseline)
+    thresholds = [_threshold(one) for one in least or ()]
+    kept = None if baseline is None or update_baseline else Baseline.read(baseline)
     comparison = await _comparison(function)
     print(plain(str(comparison)))
     failed = [*_missing(comparison), *_under(comparison, thresholds)]
@@ -35,7 +70,7 @@ async def evaluate(
     if failed:
         print(plain("\n".join(["", "Failed:", *(f"  {one}" for one in failed)])))
         return FAILED
-    if update and baseline is not None:
+    if update_baseline and baseline is not None:
         Baseline.of(comparison).write(baseline)
         print(plain(f"\nWrote {baseline}"))
     return OK
@@ -43,6 +78,8 @@ async def evaluate(
 
 async def _comparison(function: str) -> Comparison:
     """Call the user's function, and return what it has compared."""
+    from fastroai.evaluation.comparison import Comparison
+
     target = import_target(_TARGET, function)
     if not callable(target):
         raise ConfigurationError(_TARGET, function, "a function without arguments")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from functools import wraps
+from typing import Any, Final, ParamSpec, TypeAlias
 
 from fastroai.errors import (
     CallChangedError,
@@ -24,6 +25,7 @@ from fastroai.errors import (
     RunTakenOver,
     StoreUnavailable,
 )
+from fastroai.workflows import WorkflowValidationError
 
 OK: Final = 0
 FAILED: Final = 1
@@ -42,6 +44,10 @@ UNREADABLE: Final = 6
 INTERRUPTED: Final = 130
 """An interrupt has ended the command; `main` says so."""
 
+P = ParamSpec("P")
+Performed: TypeAlias = Callable[..., int | Coroutine[Any, Any, int | None] | None]
+"""A command: a function that returns the exit code, or `None` if it is not over, or a coroutine function."""
+
 _CODES: Final[tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], int], ...]] = (
     (RunNotFound, NOT_FOUND),
     (
@@ -59,6 +65,7 @@ _CODES: Final[tuple[tuple[type[BaseException] | tuple[type[BaseException], ...],
     ),
     (StoreUnavailable, UNAVAILABLE),
     ((RunCorrupt, RunFromNewerVersion, RunFromOlderVersion), UNREADABLE),
+    (WorkflowValidationError, FAILED),
     ((ValueError, ImportError, TypeError), USAGE),
 )
 
@@ -72,21 +79,23 @@ def exit_code_of(error: FastroAIError) -> int:
     return next((code for errors, code in _CODES if isinstance(error, errors)), FAILED)
 
 
-def perform(command: Coroutine[Any, Any, int]) -> None:
-    """Run an async command to its end, and exit."""
-    finish(lambda: asyncio.run(command))
+def performing(command: Callable[P, int | Coroutine[Any, Any, int | None] | None]) -> Callable[P, None]:
+    """Return a command that is run to its end, and exits with the code that it returns, if it returns one."""
 
+    @wraps(command)
+    def perform(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            done = command(*args, **kwargs)
+            code = asyncio.run(done) if isinstance(done, Coroutine) else done
+        except FastroAIError as error:
+            complain(_in_words_of_the_command(error))
+            code = exit_code_of(error)
+        except KeyboardInterrupt:
+            code = INTERRUPTED
+        if code is not None:
+            raise SystemExit(code)
 
-def finish(command: Callable[[], int]) -> None:
-    """Run a command that is not async, and exit."""
-    try:
-        code = command()
-    except FastroAIError as error:
-        complain(_in_words_of_the_command(error))
-        code = exit_code_of(error)
-    except KeyboardInterrupt:
-        code = INTERRUPTED
-    raise SystemExit(code)
+    return perform
 
 
 def _in_words_of_the_command(error: FastroAIError) -> FastroAIError:

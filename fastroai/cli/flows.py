@@ -1,14 +1,19 @@
 """`flow list`, `show`, `audit`, `resume` and `revert`; `gate list`, `approve`, `reject` and `revise`."""
 
+# pyright: reportUnknownMemberType=false
+
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
 
 from fastroai.cli.exits import FAILED, NOT_FOUND, OK, REFUSED, UNAVAILABLE, UNREADABLE, USAGE, complain
 from fastroai.cli.opened import opened_flow_store, without_plugins
+from fastroai.cli.options import AsJson, Codec, FlowStore, Limit
 from fastroai.cli.reading import print_json
 from fastroai.cli.shapes import question_shape
 from fastroai.cli.targets import codec_at
@@ -19,6 +24,19 @@ if TYPE_CHECKING:
     from fastroai.workflows.answers import ErrorAnswer, ErrorType, NextAnswer
     from fastroai.workflows.driven_flows import WorkflowRuns
     from fastroai.workflows.machine.state import GateOutcome
+
+FlowId = Annotated[
+    str,
+    typer.Argument(metavar="FLOW", help="The id of a flow, or RUN/STEP for one inside.", show_default=False),
+]
+GateStep = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[STEP]", help="The gate; by default the one at which the flow waits.", show_default=False
+    ),
+]
+Note = Annotated[str, typer.Option(help="The reason for the decision, which is stored.")]
+ResolvedBy = Annotated[str, typer.Option("--resolved-by", help="Who has decided: human, agent or system.")]
 
 _CODES: Final[dict[ErrorType, int]] = {
     "flow_not_found": NOT_FOUND,
@@ -51,8 +69,13 @@ async def opened_flows(place: str | None, codec: str | None) -> AsyncGenerator[W
         yield WorkflowRuns(store, workspace=Path.cwd(), codec=codec_at(codec))
 
 
-async def list_flows(store: str | None, limit: int, codec: str | None, as_json: bool) -> int:
-    """See `app`."""
+async def list_flows(
+    store: FlowStore = None,
+    limit: Limit = 100,
+    codec: Codec = None,
+    as_json: AsJson = False,
+) -> int:
+    """List the flows of workflows, newest first."""
     async with opened_flows(store, codec) as runs:
         found = await runs.list_flows(limit=limit)
     if found.status == "error":
@@ -67,10 +90,10 @@ async def list_flows(store: str | None, limit: int, codec: str | None, as_json: 
     return OK
 
 
-async def show(flow_id: str, store: str | None, codec: str | None, as_json: bool) -> int:
-    """See `app`."""
+async def show(flow: FlowId, store: FlowStore = None, codec: Codec = None, as_json: AsJson = False) -> int:
+    """Show how far a flow is, and what is due in it."""
     async with opened_flows(store, codec) as runs:
-        due, audited = await runs.due(flow_id), await runs.audit(flow_id)
+        due, audited = await runs.due(flow), await runs.audit(flow)
     if audited.status == "error":
         return _refused(audited, as_json)
     if as_json:
@@ -82,10 +105,10 @@ async def show(flow_id: str, store: str | None, codec: str | None, as_json: bool
     return OK
 
 
-async def audit(flow_id: str, store: str | None, codec: str | None, as_json: bool) -> int:
-    """See `app`."""
+async def audit(flow: FlowId, store: FlowStore = None, codec: Codec = None, as_json: AsJson = False) -> int:
+    """Tell everything that happened in a flow: attempts, decisions, rounds, costs."""
     async with opened_flows(store, codec) as runs:
-        audited = await runs.audit(flow_id)
+        audited = await runs.audit(flow)
     if audited.status == "error":
         return _refused(audited, as_json)
     if as_json:
@@ -98,20 +121,31 @@ async def audit(flow_id: str, store: str | None, codec: str | None, as_json: boo
     return OK
 
 
-async def resume(flow_id: str, store: str | None, codec: str | None, as_json: bool) -> int:
-    """See `app`."""
+async def resume(flow: FlowId, store: FlowStore = None, codec: Codec = None, as_json: AsJson = False) -> int:
+    """Show the step of a flow that is due, as agents see it. A gate whose time is over kills the flow."""
     async with opened_flows(store, codec) as runs:
-        return _told(await runs.resume(flow_id), as_json)
+        return _told(await runs.resume(flow), as_json)
 
 
-async def revert(flow_id: str, label: str, store: str | None, codec: str | None, as_json: bool) -> int:
-    """See `app`."""
+async def revert(
+    flow: FlowId,
+    label: Annotated[str, typer.Argument(metavar="LABEL", help="The checkpoint.", show_default=False)],
+    store: FlowStore = None,
+    codec: Codec = None,
+    as_json: AsJson = False,
+) -> int:
+    """Go back to a checkpoint of a flow. What happened since then stays in the log."""
     async with opened_flows(store, codec) as runs:
-        return _told(await runs.revert(flow_id, label), as_json)
+        return _told(await runs.revert(flow, label), as_json)
 
 
-async def list_gates(store: str | None, limit: int, codec: str | None, as_json: bool) -> int:
-    """See `app`."""
+async def list_gates(
+    store: FlowStore = None,
+    limit: Limit = 100,
+    codec: Codec = None,
+    as_json: AsJson = False,
+) -> int:
+    """List the gates that wait for a decision, those of the newest flow first."""
     from fastroai.human import Inbox
 
     async with opened_flow_store(store) as (opened, _):
@@ -126,29 +160,41 @@ async def list_gates(store: str | None, limit: int, codec: str | None, as_json: 
     return OK
 
 
-async def decide(
-    outcome: GateOutcome,
-    flow_id: str,
-    step_id: str | None,
-    note: str,
-    resolved_by: str,
-    store: str | None,
-    codec: str | None,
-    as_json: bool,
-) -> int:
-    """See `app`."""
-    from fastroai.workflows.answers import awaited_gate, error
+def _decides(outcome: GateOutcome, help: str) -> Callable[..., Coroutine[Any, Any, int]]:
+    """Return a command that decides at a gate."""
 
-    async with opened_flows(store, codec) as runs:
-        if step_id is None:
-            due = await runs.due(flow_id)
-            if due.status == "error":
-                return _refused(due, as_json)
-            if (gate := awaited_gate(due)) is None:
-                message = f"flow {flow_id!r} does not wait at a gate"
-                return _refused(error("step_not_due", message, flow_id=flow_id), as_json)
-            flow_id, step_id = gate.flow_id, gate.step_id
-        return _told(await runs.gate_resolve(flow_id, step_id, outcome, note, resolved_by), as_json)
+    async def decide(
+        flow: FlowId,
+        step: GateStep = None,
+        note: Note = "",
+        resolved_by: ResolvedBy = "human",
+        store: FlowStore = None,
+        codec: Codec = None,
+        as_json: AsJson = False,
+    ) -> int:
+        from fastroai.workflows.answers import awaited_gate, error
+
+        async with opened_flows(store, codec) as runs:
+            if step is None:
+                due = await runs.due(flow)
+                if due.status == "error":
+                    return _refused(due, as_json)
+                if (gate := awaited_gate(due)) is None:
+                    message = f"flow {flow!r} does not wait at a gate"
+                    return _refused(error("step_not_due", message, flow_id=flow), as_json)
+                flow, step = gate.flow_id, gate.step_id
+            return _told(await runs.gate_resolve(flow, step, outcome, note, resolved_by), as_json)
+
+    decide.__doc__ = help
+    return decide
+
+
+approve = _decides("approve", "Approve: the flow continues.")
+reject = _decides("kill", "Kill: the flow cleans up, if the spec says how, and ends.")
+revise = _decides(
+    "revise",
+    "Send the flow back: an earlier step, and all after it, are done again in a new round.",
+)
 
 
 def _is_gate(asked: Question) -> bool:

@@ -1,35 +1,55 @@
 """`runs delete` and `purge`."""
 
+# pyright: reportUnknownMemberType=false
+
 from __future__ import annotations
 
 import sys
-from typing import cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from fastroai.cli.exits import OK, REFUSED, USAGE, complain
 from fastroai.cli.opened import opened_history
+from fastroai.cli.options import AsJson, Run, Store
 from fastroai.cli.reading import print_json
 from fastroai.cli.targets import age
 from fastroai.plain_text import plain
-from fastroai.store.record.entries import RunState
+
+if TYPE_CHECKING:
+    from fastroai.store.record.entries import RunState
+
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
-async def delete(run_id: str, store: str, force: bool, yes: bool, as_json: bool) -> int:
-    """See `app`."""
+async def delete(
+    run: Run,
+    store: Store,
+    force: Annotated[
+        bool, typer.Option("--force", help="Delete it even if a process is running it, or it cannot be read.")
+    ] = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> int:
+    """Delete a run."""
     async with opened_history(store) as history:
         if not force:
-            await history.header(run_id)  # fails before the user is asked
-        if (refusal := _refusal(f"Delete run {run_id}?", yes)) is not None:
+            await history.header(run)  # fails before the user is asked
+        if (refusal := _refusal(f"Delete run {run}?", yes)) is not None:
             return refusal
-        await history.delete(run_id, force=force)
-    return _told((run_id,), as_json)
+        await history.delete(run, force=force)
+    return _told((run,), as_json)
 
 
 async def purge(
-    store: str, older_than: str, status: str | None, dry_run: bool, yes: bool, as_json: bool
+    store: Store,
+    older_than: Annotated[str, typer.Option(metavar="AGE", help="An age, as in 12h, 30d or 8w.")],
+    status: Annotated[str | None, typer.Option(help="Only runs with this status.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list them.")] = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
 ) -> int:
-    """See `app`."""
+    """Delete the runs in which nothing has happened for the given age, except those that are running."""
     oldest, state = age("--older-than", older_than), cast("RunState | None", status)
     async with opened_history(store) as history:
         found = await history.purge(oldest, status=state, dry_run=True)

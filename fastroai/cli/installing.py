@@ -1,43 +1,88 @@
-"""`mcp install` and `mcp uninstall`: coding agents that use the server."""
+"""`mcp install`, `mcp uninstall` and `mcp hook`: coding agents that use the server."""
+
+# pyright: reportUnknownMemberType=false
 
 from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Iterable
+from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import JsonValue
+import typer
 
-from fastroai.cli.exits import OK
+from fastroai.cli.exits import OK, complain
+from fastroai.cli.options import AsJson
 from fastroai.cli.targets import existing_folder
 from fastroai.errors import ConfigurationError, MissingExtraError
 from fastroai.plain_text import plain, plain_line
-from fastroai.workflows.server.install.clients import ALIASES, CLIENTS, Scope, Target, snippet, this_fastroai
-from fastroai.workflows.server.install.installing import Change, Setup
-from fastroai.workflows.server.install.record import FOLDER, Record
-from fastroai.workflows.server.install.setup_parts import KINDS, Kind
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+    from fastroai.workflows.server.install.clients import Scope, Target
+    from fastroai.workflows.server.install.installing import Change, Setup
+    from fastroai.workflows.server.install.record import Record
+
+Clients = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--client",
+        metavar="NAME",
+        help="claude-code, cursor, codex, vscode or gemini-cli. Repeatable; those that are found, unless "
+        "given. For any other name, the configuration is printed.",
+        show_default=False,
+    ),
+]
+SetupScope = Annotated[
+    Literal["project", "user"],
+    typer.Option("--scope", help="project: for one project; user: for all projects of this user."),
+]
+Project = Annotated[Path, typer.Option("--project", metavar="FOLDER", help="The folder of the project.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the changes as a diff, and change nothing.")]
 
 
 async def install(
-    clients: Sequence[str],
-    scope: Scope,
-    project: Path,
-    parts: Sequence[str],
-    command: str | None,
-    dry_run: bool,
-    as_json: bool,
+    client: Clients = None,
+    scope: SetupScope = "project",
+    project: Project = Path(),
+    part: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PART",
+            help="server, instructions, skills or hooks. Repeatable; by default all.",
+            show_default=False,
+        ),
+    ] = None,
+    command: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COMMAND",
+            help="How clients start FastroAI, as in 'uv run fastroai'; by default this installation.",
+            show_default=False,
+        ),
+    ] = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
 ) -> int:
-    """See `app`."""
-    for part in parts:
-        if part not in KINDS:
-            raise ConfigurationError("--part", part, f"one of {', '.join(KINDS)}")
+    """Set coding agents up: their MCP configuration, instructions, skills and hooks."""
+    from fastroai.workflows.server.install.clients import ALIASES, CLIENTS, snippet
+    from fastroai.workflows.server.install.installing import Setup
+    from fastroai.workflows.server.install.setup_parts import KINDS
+
+    for kind in part or ():
+        if kind not in KINDS:
+            raise ConfigurationError("--part", kind, f"one of {', '.join(KINDS)}")
     target = _target(scope, project, command)
-    names = [ALIASES.get(name, name) for name in clients] or _found(target)
+    names = [ALIASES.get(name, name) for name in client or ()] or _found(target)
     record = _record(target)
     setups = [Setup(CLIENTS[name], target, record) for name in names if name in CLIENTS]
-    wanted: list[Kind] = [kind for kind in KINDS if kind in parts]
-    worked_out = [(setup, setup.install(wanted or KINDS)) for setup in setups]
+    worked_out = [
+        (setup, setup.install([kind for kind in KINDS if not part or kind in part])) for setup in setups
+    ]
     if not dry_run:
         for setup, changes in worked_out:
             setup.write(changes)
@@ -51,11 +96,21 @@ async def install(
 
 
 async def uninstall(
-    clients: Sequence[str], scope: Scope, project: Path, keep_skills: bool, dry_run: bool, as_json: bool
+    client: Clients = None,
+    scope: SetupScope = "project",
+    project: Project = Path(),
+    keep_skills: Annotated[
+        bool, typer.Option("--keep-skills", help="Keep all skills; edited ones are always kept.")
+    ] = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
 ) -> int:
-    """See `app`."""
+    """Remove what `mcp install` has written."""
+    from fastroai.workflows.server.install.clients import ALIASES, CLIENTS
+    from fastroai.workflows.server.install.installing import Setup
+
     target = _target(scope, project, None)
-    names = [ALIASES.get(name, name) for name in clients]
+    names = [ALIASES.get(name, name) for name in client or ()]
     for name in names:
         if name not in CLIENTS:
             raise ConfigurationError("--client", name, f"one of {', '.join(CLIENTS)}")
@@ -73,7 +128,20 @@ async def uninstall(
     return OK
 
 
+def hook(name: str, client: Annotated[str, typer.Option()] = "") -> None:
+    """Answer an event of a coding agent, which is JSON on standard input; `mcp install` sets this up."""
+    from fastroai.workflows.server.install.hooks import MAX_BYTES, answered
+
+    try:
+        said = sys.stdin.buffer.read(MAX_BYTES + 1)
+        print(answered(name, client, said, datetime.now()), end="")
+    except Exception as error:  # a hook must never fail its client
+        complain(f"hook {name}: {error}")
+
+
 def _target(scope: Scope, project: Path, command: str | None) -> Target:
+    from fastroai.workflows.server.install.clients import Target, this_fastroai
+
     root = existing_folder("--project", project) if scope == "project" else Path.home()
     try:
         words = this_fastroai() if command is None else tuple(shlex.split(command))
@@ -85,6 +153,8 @@ def _target(scope: Scope, project: Path, command: str | None) -> Target:
 
 
 def _record(target: Target) -> Record:
+    from fastroai.workflows.server.install.record import FOLDER, Record
+
     if target.is_project:
         return Record(target.root, target.root / FOLDER, is_project=True)
     try:
@@ -97,6 +167,8 @@ def _record(target: Target) -> Record:
 
 def _found(target: Target) -> list[str]:
     """Return the names of the clients that the project or this user has."""
+    from fastroai.workflows.server.install.clients import CLIENTS
+
     found = [
         client.name
         for client in CLIENTS.values()

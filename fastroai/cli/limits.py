@@ -1,14 +1,17 @@
 """`spend limits`, `spend set`, `spend reset` and `spend adjustments`."""
 
+# pyright: reportUnknownMemberType=false
+
 from __future__ import annotations
 
 import getpass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
-from pydantic import JsonValue
+import typer
 
 from fastroai.cli.exits import OK
-from fastroai.cli.opened import opened_book
+from fastroai.cli.opened import default_of_option, opened_book
+from fastroai.cli.options import AsJson, Form
 from fastroai.cli.reading import print_json
 from fastroai.cli.shapes import fields_of
 from fastroai.cli.spending import write_csv
@@ -18,11 +21,36 @@ from fastroai.plain_text import plain
 from fastroai.records import dollars
 
 if TYPE_CHECKING:
+    from pydantic import JsonValue
+
     from fastroai.usage.shared.spend_amounts import Window
     from fastroai.usage.shared.spend_store import SpendAdjustment, SpendStatus
 
 AS_IN_CODE = "default"
 """The argument of `spend set` that returns a limit to the amount in code."""
+
+SpendPlace = Annotated[
+    str,
+    typer.Option(
+        "--store",
+        envvar=["FASTROAI_SPEND_STORE", "FASTROAI_STORE"],
+        default_factory=default_of_option,
+        help="The store of the spend limits: a file, or a URL of Redis or PostgreSQL.",
+        show_default=False,
+    ),
+]
+Key = Annotated[
+    str,
+    typer.Argument(
+        metavar="KEY", help="The key of the limit, as `spend limits` shows it.", show_default=False
+    ),
+]
+WindowName = Annotated[str, typer.Option("--window", help="hour, day, month or total.")]
+By = Annotated[
+    str | None, typer.Option(help="The person who changes it; by default the user of this machine.")
+]
+Reason = Annotated[str, typer.Option(help="The reason, which is stored.", show_default=False)]
+OnlyKey = Annotated[str | None, typer.Option(help="Only this key.")]
 
 _AMOUNTS = ("limit_usd", "spent_usd", "reserved_usd", "remaining_usd")
 _WINDOW_FIELDS = ("key", "window", "is_open", *_AMOUNTS, "resets_at")
@@ -30,9 +58,14 @@ _ADJUSTMENT_FIELDS = ("at", "key", "window", "resets_at", "changes", "from_usd",
 
 
 async def limits(
-    store: str, key: str | None, window: str | None, closed: bool, form: str, as_json: bool
+    store: SpendPlace,
+    key: OnlyKey = None,
+    window: Annotated[str | None, typer.Option(help="Only windows of this kind.")] = None,
+    closed: Annotated[bool, typer.Option("--closed", help="Also windows that are over.")] = False,
+    form: Form = "table",
+    as_json: AsJson = False,
 ) -> int:
-    """See `app`."""
+    """List what each spend limit has spent, reserved and left."""
     async with opened_book(store) as book:
         statuses = await book.list(key=key, window=cast("Window | None", window), closed=closed)
     if as_json or form == "json":
@@ -49,8 +82,13 @@ async def limits(
     return OK
 
 
-async def adjustments(store: str, key: str | None, form: str, as_json: bool) -> int:
-    """See `app`."""
+async def adjustments(
+    store: SpendPlace,
+    key: OnlyKey = None,
+    form: Form = "table",
+    as_json: AsJson = False,
+) -> int:
+    """List the changes by hand: the person, the time, the reason, and the amounts before and after."""
     async with opened_book(store) as book:
         statuses = await book.list(key=key, closed=True)
     made = [(status, one) for status in statuses for one in status.adjustments]
@@ -68,9 +106,25 @@ async def adjustments(store: str, key: str | None, form: str, as_json: bool) -> 
 
 
 async def set_limit(
-    store: str, key: str, usd: str, window: str, new: bool, by: str | None, reason: str, as_json: bool
+    key: Key,
+    usd: Annotated[
+        str,
+        typer.Argument(
+            metavar="USD",
+            help="The new limit in US dollars, or `default` for the one in code.",
+            show_default=False,
+        ),
+    ],
+    store: SpendPlace,
+    reason: Reason,
+    window: WindowName = "day",
+    new: Annotated[
+        bool, typer.Option("--new", help="Also if nothing has been spent under this key yet.")
+    ] = False,
+    by: By = None,
+    as_json: AsJson = False,
 ) -> int:
-    """See `app`."""
+    """Raise or lower a spend limit, in all processes, until the end of its window."""
     async with opened_book(store) as book:
         if not new:  # a mistyped key would be the limit of nobody
             await book.check_known(key, window=cast("Window", window))
@@ -81,8 +135,15 @@ async def set_limit(
     return _tell(status, as_json)
 
 
-async def reset(store: str, key: str, window: str, by: str | None, reason: str, as_json: bool) -> int:
-    """See `app`."""
+async def reset(
+    key: Key,
+    store: SpendPlace,
+    reason: Reason,
+    window: WindowName = "day",
+    by: By = None,
+    as_json: AsJson = False,
+) -> int:
+    """Set the spending of the open window of a spend limit to zero."""
     async with opened_book(store) as book:
         status = await book.reset(key, window=cast("Window", window), by=_person(by), reason=reason)
     return _tell(status, as_json)

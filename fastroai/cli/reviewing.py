@@ -1,38 +1,55 @@
 """`review list`, `show` and `answer`: the inbox. `runs send`: messages."""
 
+# pyright: reportUnknownMemberType=false
+
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Annotated
 
-from pydantic import JsonValue
+import typer
 
 from fastroai.cli.exits import OK
 from fastroai.cli.opened import opened_store
+from fastroai.cli.options import AsJson, Codec, Limit, Run, Store
 from fastroai.cli.reading import print_json
 from fastroai.cli.shapes import question_shape
 from fastroai.cli.targets import codec_at, json_value
 from fastroai.cli.text import local
-from fastroai.human import Inbox, send_message
-from fastroai.human.console import takes_text
 from fastroai.plain_text import plain
-from fastroai.store.open_questions import Question
-from fastroai.store.reading.history import RunHistory
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+    from fastroai.human import Inbox
+
+Question = Annotated[
+    str, typer.Argument(metavar="QUESTION", help="The id of a question.", show_default=False)
+]
 
 
 @asynccontextmanager
 async def opened_inbox(place: str, codec: str | None) -> AsyncGenerator[Inbox]:
     """Open the inbox of the store that `--store` names."""
+    from fastroai.human import Inbox
+
     async with opened_store(place) as store:
         yield Inbox(store, codec=codec_at(codec))
 
 
 async def list_questions(
-    store: str, pipeline: str | None, limit: int, codec: str | None, as_json: bool
+    store: Store,
+    pipeline: Annotated[
+        str | None, typer.Option(help="Only questions of this pipeline, graph or workflow.")
+    ] = None,
+    limit: Limit = 100,
+    codec: Codec = None,
+    as_json: AsJson = False,
 ) -> int:
-    """See `app`."""
+    """List the questions that wait for an answer, those of the newest run first."""
     async with opened_inbox(store, codec) as inbox:
         found = await inbox.list(pipeline=pipeline, limit=limit + 1)
     shown = found[:limit]
@@ -48,10 +65,10 @@ async def list_questions(
     return OK
 
 
-async def show(question_id: str, store: str, codec: str | None, as_json: bool) -> int:
-    """See `app`."""
+async def show(question: Question, store: Store, codec: Codec = None, as_json: AsJson = False) -> int:
+    """Show a question that waits for an answer."""
     async with opened_inbox(store, codec) as inbox:
-        asked = await inbox.get(question_id)
+        asked = await inbox.get(question)
     if as_json:
         print_json(question_shape(asked))
         return OK
@@ -75,23 +92,30 @@ async def show(question_id: str, store: str, codec: str | None, as_json: bool) -
 
 
 async def answer(
-    question_id: str,
-    value: str,
-    store: str,
-    reviewer: str,
-    rationale: str,
-    codec: str | None,
-    as_json: bool,
+    question: Question,
+    value: Annotated[
+        str,
+        typer.Argument(metavar="ANSWER", help="The answer: text, JSON, or @file.", show_default=False),
+    ],
+    store: Store,
+    reviewer: Annotated[str, typer.Option(help="The person who answers.")] = "",
+    rationale: Annotated[str, typer.Option(help="The reason for the answer.")] = "",
+    codec: Codec = None,
+    as_json: AsJson = False,
 ) -> int:
-    """See `app`."""
-    run_id = question_id.rpartition(":")[0]
+    """Store the answer to a question. The run continues when it is resumed."""
+    run_id = question.rpartition(":")[0]
+    from fastroai.human import Inbox
+    from fastroai.human.console import takes_text
+    from fastroai.store.reading.history import RunHistory
+
     async with opened_store(store) as opened:
         inbox = Inbox(opened, codec=codec_at(codec))
-        given = _answer(await inbox.get(question_id), value)
-        can_go_on = await inbox.answer(question_id, given, reviewer=reviewer, rationale=rationale)
+        given = value if takes_text(value, await inbox.get(question)) else _json_or_text(value)
+        can_go_on = await inbox.answer(question, given, reviewer=reviewer, rationale=rationale)
         queue = (await RunHistory(opened).summary(run_id)).queue
     if as_json:
-        print_json({"question_id": question_id, "answer": given, "waits": not can_go_on})
+        print_json({"question_id": question, "answer": given, "waits": not can_go_on})
         return OK
     then = "resume it" if queue is None else f"the workers of queue {queue} continue it"
     left = f"waits for no other answer: {then}" if can_go_on else "waits for other answers, too"
@@ -99,17 +123,29 @@ async def answer(
     return OK
 
 
-async def send(run_id: str, name: str, value: str, store: str, codec: str | None, as_json: bool) -> int:
-    """See `app`."""
+async def send(
+    run: Run,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the message.", show_default=False)],
+    store: Store,
+    value: Annotated[
+        str, typer.Argument(metavar="VALUE", help="The message: JSON, text or @file.", show_default=False)
+    ] = "null",
+    codec: Codec = None,
+    as_json: AsJson = False,
+) -> int:
+    """Send a message to a run, which a step receives with ctx.receive."""
     given = _json_or_text(value)
+    from fastroai.human import send_message
+    from fastroai.store.reading.history import RunHistory
+
     async with opened_store(store) as opened:
         known = codec_at(codec)
-        await send_message(run_id, name, given, store=opened, codec=known)
-        ended = (await RunHistory(opened, codec=known).trace(run_id)).ended
+        await send_message(run, name, given, store=opened, codec=known)
+        ended = (await RunHistory(opened, codec=known).trace(run)).ended
     if as_json:
-        print_json({"run_id": run_id, "name": name, "value": given})
+        print_json({"run_id": run, "name": name, "value": given})
         return OK
-    print(plain(f"sent {name} to run {run_id}"))
+    print(plain(f"sent {name} to run {run}"))
     awaited = [wait.name for wait in (() if ended is None else ended.waits) if wait.what == "message"]
     if awaited and name not in awaited:
         print(
@@ -117,11 +153,6 @@ async def send(run_id: str, name: str, value: str, store: str, codec: str | None
             file=sys.stderr,
         )
     return OK
-
-
-def _answer(asked: Question, text: str) -> JsonValue:
-    """Return the text itself if the question asks for text. Otherwise parse it as JSON, if it is JSON."""
-    return text if takes_text(text, asked) else _json_or_text(text)
 
 
 def _json_or_text(text: str) -> JsonValue:

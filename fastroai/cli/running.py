@@ -1,93 +1,120 @@
 """`runs resume` and `fork`: they run the user's pipeline."""
 
+# pyright: reportUnknownMemberType=false
+
 from __future__ import annotations
 
 import inspect
 import json
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+
+import typer
 
 from fastroai.cli.exits import FAILED, OK, complain, exit_code_of
 from fastroai.cli.opened import opened_store
+from fastroai.cli.options import AsJson, Codec, Deps, Run, Store
 from fastroai.cli.reading import print_json
 from fastroai.cli.shapes import run_shape
 from fastroai.cli.targets import codec_at, import_target, json_object, json_value
 from fastroai.cli.text import cost
 from fastroai.errors import ConfigurationError, FastroAIError, FlowStopped
 from fastroai.plain_text import plain, plain_json
-from fastroai.store.reading.history import RunHistory
 
 if TYPE_CHECKING:
     from fastroai.runs.door import FrontDoor
+    from fastroai.store.record.entries import RunState
+    from fastroai.store.run_store import RunStore
+
+Target = Annotated[
+    str, typer.Option(metavar="MODULE:NAME", help="The pipeline or graph, as module:name, as in app:support.")
+]
+Inputs = Annotated[str | None, typer.Option(metavar="JSON", help="Inputs with new values: JSON, or @file.")]
 
 
 async def resume(
-    run_id: str,
-    store: str,
-    pipeline: str,
-    deps: str | None,
-    inputs: str | None,
-    answer: str | None,
-    node: str | None,
-    force: bool,
-    on_changed: str | None,
-    codec: str | None,
-    as_json: bool,
+    run: Run,
+    store: Store,
+    pipeline: Target,
+    deps: Deps = None,
+    inputs: Inputs = None,
+    answer: Annotated[
+        str | None,
+        typer.Option(metavar="JSON", help="The answer that a graph waits for: JSON, or @file."),
+    ] = None,
+    node: Annotated[
+        str | None, typer.Option(help="The node that is answered; by default the one that asked first.")
+    ] = None,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Continue even if the pipeline has changed or a process is running it."),
+    ] = False,
+    on_changed: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ask|keep|fail",
+            help="What to do with stored answers whose prompt, model or output type has changed.",
+        ),
+    ] = None,
+    codec: Codec = None,
+    as_json: AsJson = False,
 ) -> int:
-    """See `app`."""
+    """Continue a run that was interrupted, failed, or paused."""
     target = _door(pipeline, "resume")
-    options = _of_graph(inputs, answer, node) if _is_graph(target) else _of_pipeline(inputs, answer, node)
+    options: dict[str, Any] = {"inputs": json_object("--inputs", inputs)}
+    for option, given in (("--answer", answer), ("--node", node)):
+        if given is not None and not _is_graph(target):
+            raise ConfigurationError(option, given, "no value for a pipeline, which takes --inputs")
+    if answer is not None:
+        options["input"] = json_value("--answer", answer)
+    if node is not None:
+        options["node"] = node
     if on_changed is not None:
         options["on_changed"] = on_changed
     made = await made_by(deps)
     async with opened_store(store) as opened:
         return await _run(
-            RunHistory(opened, codec=codec_at(codec)),
-            run_id,
-            lambda: target.resume(run_id, store=opened, deps=made, force=force, progress=True, **options),
+            opened,
+            codec,
+            run,
+            lambda: target.resume(run, store=opened, deps=made, force=force, progress=True, **options),
             as_json,
         )
 
 
-def _of_pipeline(inputs: str | None, answer: str | None, node: str | None) -> dict[str, Any]:
-    for option, given in (("--answer", answer), ("--node", node)):
-        if given is not None:
-            raise ConfigurationError(option, given, "no value for a pipeline, which takes --inputs")
-    return {"inputs": json_object("--inputs", inputs)}
-
-
-def _of_graph(inputs: str | None, answer: str | None, node: str | None) -> dict[str, Any]:
-    options: dict[str, Any] = {"inputs": json_object("--inputs", inputs)}
-    if answer is not None:
-        options["input"] = json_value("--answer", answer)
-    return options if node is None else {**options, "node": node}
-
-
 async def fork(
-    run_id: str,
-    store: str,
-    pipeline: str,
-    at: str | None,
-    new_run_id: str | None,
-    deps: str | None,
-    inputs: str | None,
-    outputs: str | None,
-    codec: str | None,
-    as_json: bool,
+    run: Run,
+    store: Store,
+    pipeline: Target,
+    at: Annotated[
+        str | None, typer.Option(metavar="STEP", help="The step to run again, with all steps that need it.")
+    ] = None,
+    run_id: Annotated[str | None, typer.Option(help="The id of the new run.")] = None,
+    deps: Deps = None,
+    inputs: Inputs = None,
+    outputs: Annotated[
+        str | None,
+        typer.Option(
+            metavar="JSON", help="Outputs to use in place of those of the run, by step: JSON, or @file."
+        ),
+    ] = None,
+    codec: Codec = None,
+    as_json: AsJson = False,
 ) -> int:
-    """See `app`."""
+    """Start a new run from a step of this one. What happened before that step is reused, at no cost."""
     target, given = _door(pipeline, "fork"), json_object("--inputs", inputs)
     put, made = json_object("--outputs", outputs), await made_by(deps)
     async with opened_store(store) as opened:
         return await _run(
-            RunHistory(opened, codec=codec_at(codec)),
-            new_run_id,
+            opened,
+            codec,
+            run_id,
             lambda: target.fork(
-                run_id,
+                run,
                 at=at,
                 inputs=given,
                 outputs=put,
-                new_run_id=new_run_id,
+                new_run_id=run_id,
                 store=opened,
                 deps=made,
                 progress=True,
@@ -97,7 +124,11 @@ async def fork(
 
 
 async def _run(
-    history: RunHistory, run_id: str | None, run: Callable[[], Awaitable[object]], as_json: bool
+    store: RunStore,
+    codec: str | None,
+    run_id: str | None,
+    run: Callable[[], Awaitable[object]],
+    as_json: bool,
 ) -> int:
     """Await a run, print how it ended, and return the exit code. The end is on record by then."""
     code = OK
@@ -113,16 +144,21 @@ async def _run(
         if code != FAILED or run_id is None:
             raise
         complain(error)
-    if run_id is not None:  # unknown only for the fork of a flow that was given no id
-        await _tell(history, run_id, as_json)
-    return code
+    if run_id is None:  # unknown only for the fork of a flow that was given no id
+        return code
+    has_failed = await _tell(store, codec, run_id, as_json) == "failed"
+    return FAILED if has_failed else code  # a workflow that had failed before raises nothing
 
 
-async def _tell(history: RunHistory, run_id: str, as_json: bool) -> None:
+async def _tell(store: RunStore, codec: str | None, run_id: str, as_json: bool) -> RunState:
+    """Print how a run ended, and return its status."""
+    from fastroai.store.reading.history import RunHistory
+
+    history = RunHistory(store, codec=codec_at(codec))
     run, trace = await history.summary(run_id), await history.trace(run_id)
     if as_json:
         print_json({**run_shape(run, run.spent(trace)), "output": trace.output})
-        return
+        return run.status
     usage = run.spent(trace)
     spent = f", {cost(usage)} in all" if cost(usage) else ""
     print(plain(f"run {run_id}: {run.status}{spent}"))
@@ -131,6 +167,7 @@ async def _tell(history: RunHistory, run_id: str, as_json: bool) -> None:
         print(
             plain(output) if isinstance(output, str) else plain_json(json.dumps(output, ensure_ascii=False))
         )
+    return run.status
 
 
 def _door(target: str, method: Literal["resume", "fork"]) -> FrontDoor[Any, Any, Any]:

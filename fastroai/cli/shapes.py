@@ -8,9 +8,9 @@ from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-from pydantic import JsonValue
-
 if TYPE_CHECKING:
+    from pydantic import JsonValue
+
     from fastroai.records import Usage
     from fastroai.store.open_questions import Question
     from fastroai.store.reading.history import RunSummary

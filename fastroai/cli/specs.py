@@ -1,42 +1,53 @@
 """`workflow validate`, `workflow list`, `workflow compile` and `workflow draw`."""
 
+# pyright: reportUnknownMemberType=false
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import JsonValue
+import typer
 
+from fastroai import workflows
 from fastroai.cli.exits import FAILED, NOT_FOUND, OK, complain
+from fastroai.cli.options import AsJson, SpecFile, SpecFlow
 from fastroai.cli.reading import print_json
 from fastroai.cli.shapes import fields_of
-from fastroai.drawing import mermaid, svg
 from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.plain_text import plain
-from fastroai.workflows.answers import DeclaredField
-from fastroai.workflows.errors import WorkflowProblem, WorkflowValidationError
-from fastroai.workflows.spec.catalog import CatalogEntry, find_specs
-from fastroai.workflows.spec.document import WorkflowSpec
-from fastroai.workflows.spec.drawing import draw_flow
-from fastroai.workflows.spec.reading import load_spec
-from fastroai.workflows.spec.speckit import compile_speckit
 
-_FORMATS: Final = {"mermaid": mermaid, "svg": svg}
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+    from fastroai.workflows import WorkflowProblem, WorkflowSpec
+    from fastroai.workflows.spec.catalog import CatalogEntry
+
+Output = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="The file to write; by default standard output.", show_default=False),
+]
 
 
-def validate(files: Sequence[str], as_json: bool) -> int:
-    """See `app`."""
-    code, shapes = OK, list[dict[str, JsonValue]]()
+def validate(
+    files: Annotated[
+        list[str], typer.Argument(metavar="SPEC...", help="Files with specs.", show_default=False)
+    ],
+    as_json: AsJson = False,
+) -> int:
+    """Check specs, and list everything that is wrong with them."""
+    code = OK
+    shapes: list[dict[str, JsonValue]] = []
     for file in files:
         problems: tuple[WorkflowProblem, ...] = ()
         spec: WorkflowSpec | None = None
         try:
-            spec = load_spec(Path(file))
-        except WorkflowValidationError as error:
+            spec = workflows.load_spec(Path(file))
+        except workflows.WorkflowValidationError as error:
             problems, code = error.problems, max(code, FAILED)
         except OSError as error:
-            unread = WorkflowProblem(message=f"it cannot be read: {error.strerror}")
+            unread = workflows.WorkflowProblem(message=f"it cannot be read: {error.strerror}")
             problems, code = (unread,), NOT_FOUND
         shapes.append(_validated(file, spec, problems))
         if not as_json:
@@ -73,12 +84,15 @@ def _print_validated(file: str, spec: WorkflowSpec | None, problems: Sequence[Wo
         print(plain(f"{file}: valid, flows {', '.join(spec.flows)}, {steps} steps"))
 
 
-def list_specs(folder: str, as_json: bool) -> int:
-    """See `app`."""
+def list_specs(
+    folder: Annotated[str, typer.Argument(metavar="[FOLDER]", help="The folder to search.")] = ".",
+    as_json: AsJson = False,
+) -> int:
+    """List the workflows of a folder: its files *.stratum.yaml and *.workflow.yaml."""
     if not Path(folder).is_dir():
         complain(f"there is no folder {folder!r}")
         return NOT_FOUND
-    catalog = find_specs(Path(folder))
+    catalog = workflows.find_specs(Path(folder))
     if as_json:
         invalid: list[JsonValue] = [
             {"path": str(path), "errors": _shapes(problems)} for path, problems in catalog.invalid.items()
@@ -95,6 +109,8 @@ def list_specs(folder: str, as_json: bool) -> int:
 
 
 def _entry(entry: CatalogEntry) -> JsonValue:
+    from fastroai.workflows.answers import DeclaredField
+
     return {
         "name": entry.name,
         "description": entry.description,
@@ -105,12 +121,19 @@ def _entry(entry: CatalogEntry) -> JsonValue:
     }
 
 
-def compile_tasks(folder: str, flow: str, output: str | None, as_json: bool) -> int:
-    """See `app`."""
+def compile_tasks(
+    folder: Annotated[
+        str, typer.Argument(metavar="FOLDER", help="The folder of the task files *.md.", show_default=False)
+    ],
+    flow: Annotated[str, typer.Option(help="The name of the workflow and its flow.")] = "tasks",
+    output: Output = None,
+    as_json: AsJson = False,
+) -> int:
+    """Make a spec of task files of spec-kit."""
     if not Path(folder).is_dir():
         complain(f"there is no folder {folder!r}")
         return NOT_FOUND
-    compiled = compile_speckit(Path(folder), flow)
+    compiled = workflows.compile_speckit(Path(folder), flow)
     if output is not None:
         _write(output, compiled.text)
     if as_json:
@@ -131,20 +154,27 @@ def _write(output: str, text: str) -> None:
         ) from error
 
 
-def draw(file: str, flow: str | None, form: str, output: str | None, as_json: bool) -> int:
-    """See `app`."""
+def draw(
+    file: SpecFile,
+    flow: SpecFlow = None,
+    form: Annotated[
+        Literal["mermaid", "svg"], typer.Option("--format", help="The language of the drawing.")
+    ] = "mermaid",
+    output: Output = None,
+    as_json: AsJson = False,
+) -> int:
+    """Draw a flow of a spec, with every way between its steps."""
+    from fastroai import drawing
+
     try:
-        spec = load_spec(Path(file))
-    except WorkflowValidationError as error:
-        complain(error)
-        return FAILED
+        spec = workflows.load_spec(Path(file))
     except OSError as error:
         complain(f"{file} cannot be read: {error.strerror}")
         return NOT_FOUND
     if flow is not None and flow not in spec.flows:
         hint = nearest_hint(flow, spec.flows)
         raise ConfigurationError("--flow", flow, f"a flow of the spec: {', '.join(spec.flows)}.{hint}")
-    drawn = _FORMATS[form](draw_flow(spec, flow))
+    drawn = (drawing.svg if form == "svg" else drawing.mermaid)(workflows.draw_flow(spec, flow))
     if output is not None:
         _write(output, drawn)
     if as_json:

@@ -1,30 +1,54 @@
 """`spend report`."""
 
+# pyright: reportUnknownMemberType=false
+
 from __future__ import annotations
 
 import csv
 import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Annotated, Final, cast
 
-from pydantic import JsonValue
+import typer
 
 from fastroai.cli.exits import OK
 from fastroai.cli.opened import opened_history
+from fastroai.cli.options import AsJson, Form, Store
 from fastroai.cli.reading import print_json
+from fastroai.cli.shapes import fields_of
 from fastroai.cli.targets import age
 from fastroai.errors import ConfigurationError
-from fastroai.store.clock import ago
-from fastroai.usage.reports.report_data import inert
 
 if TYPE_CHECKING:
+    from pydantic import JsonValue
+
     from fastroai.store.reading.run_index import Dimension
     from fastroai.store.reading.spending import SpendingRow
 
+_SPENT: Final = (
+    "failed_requests input_tokens output_tokens cost_usd cost_complete committed_usd unbounded_requests"
+)
 
-async def report(store: str, by: str, since: str | None, until: str | None, form: str, as_json: bool) -> int:
-    """See `app`."""
+
+async def report(
+    store: Store,
+    by: Annotated[
+        str,
+        typer.Option(
+            help="Fields of the rows: day, pipeline, step, model, tenant, tag; separate several with commas."
+        ),
+    ] = "day",
+    since: Annotated[
+        str | None, typer.Option(metavar="WHEN", help="An age, as in 7d, or a day or time of UTC.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option(metavar="WHEN", help="As --since; the period ends before it.")
+    ] = None,
+    form: Form = "table",
+    as_json: AsJson = False,
+) -> int:
+    """Add up what all stored runs have spent, by time and name."""
     dimensions = cast("tuple[Dimension, ...]", tuple(name for one in by.split(",") if (name := one.strip())))
     now = datetime.now(UTC)
     async with opened_history(store) as history:
@@ -54,13 +78,7 @@ def _shape(row: SpendingRow, by: tuple[Dimension, ...]) -> dict[str, JsonValue]:
     return {
         **names,
         "requests": usage.request_count,
-        "failed_requests": usage.failed_requests,
-        "input_tokens": usage.input_tokens,
-        "output_tokens": usage.output_tokens,
-        "cost_usd": f"{usage.cost_usd:f}",
-        "cost_complete": usage.cost_complete,
-        "committed_usd": f"{usage.committed_usd:f}",
-        "unbounded_requests": usage.unbounded_requests,
+        **fields_of(_SPENT.split(), usage),
     }
 
 
@@ -73,6 +91,8 @@ def write_csv(headings: Iterable[str], rows: Iterable[dict[str, JsonValue]]) -> 
 
 
 def _cell(value: JsonValue) -> JsonValue:
+    from fastroai.usage.reports.report_data import inert
+
     if isinstance(value, bool):
         return str(value).lower()
     return inert(value) if isinstance(value, str) else value
@@ -80,6 +100,8 @@ def _cell(value: JsonValue) -> JsonValue:
 
 def _time(option: str, text: str | None, now: datetime) -> datetime | None:
     """Return the time that an option names: an age, such as `7d`, or a day or time in UTC."""
+    from fastroai.store.clock import ago
+
     if text is None:
         return None
     try:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fastroai.cli.places import default_place
+from fastroai.cli.opened import default_place
 from fastroai.cli.text import at_least, cost, known_cost, local, took
 from fastroai.durations import duration
 from fastroai.plain_text import plain

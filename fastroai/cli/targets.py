@@ -14,11 +14,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
-from pydantic import JsonValue
-
 from fastroai.errors import ConfigurationError, nearest_hint
 
 if TYPE_CHECKING:
+    from pydantic import JsonValue
+
     from fastroai.store.record.payloads import PayloadCodec
 
 _AGE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")

@@ -1,5 +1,7 @@
 """`workflow run`: FastroAI carries out the steps of a spec itself."""
 
+# pyright: reportUnknownMemberType=false
+
 from __future__ import annotations
 
 import json
@@ -7,63 +9,81 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
-from pydantic import JsonValue
+import typer
 
-from fastroai.agent import FastroAgent
+from fastroai import agent, steps, workflows
 from fastroai.cli.exits import FAILED, OK, complain
 from fastroai.cli.opened import opened_flow_store
+from fastroai.cli.options import AsJson, Codec, Deps, FlowStore, SpecFile, SpecFlow
 from fastroai.cli.reading import print_json
 from fastroai.cli.running import made_by
+from fastroai.cli.shapes import fields_of
 from fastroai.cli.targets import codec_at, import_target, json_object, json_value
 from fastroai.cli.text import known_cost
 from fastroai.errors import ConfigurationError, RunNotFound, nearest_hint
 from fastroai.plain_text import plain, plain_json
-from fastroai.runs.openings import OnExisting
-from fastroai.runtime.facts import RunFinished
-from fastroai.steps import PipelineConfig
-from fastroai.store.opening import shown_place
-from fastroai.store.reading.as_json import as_json as in_json
-from fastroai.store.reading.history import RunHistory
-from fastroai.workflows.errors import WorkflowValidationError
-from fastroai.workflows.result import WorkflowResult
-from fastroai.workflows.spec.document import FieldSpec
-from fastroai.workflows.workflow import Workflow
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+    from fastroai.runs.openings import OnExisting
+    from fastroai.workflows import WorkflowResult
+    from fastroai.workflows.spec.document import FieldSpec
 
 _ENDED_WELL: Final = ("complete", "paused")
 
 
 async def run(
-    file: str,
-    flow: str | None,
-    inputs: str | None,
-    given: Sequence[str],
-    functions: str | None,
-    agents: str | None,
-    model: str | None,
-    deps: str | None,
-    store: str | None,
-    run_id: str | None,
-    workspace: str,
-    codec: str | None,
-    as_json: bool,
+    file: SpecFile,
+    flow: SpecFlow = None,
+    given: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input",
+            metavar="NAME=VALUE",
+            help="An input: text, or JSON if the input is not a string. Repeatable.",
+        ),
+    ] = None,
+    inputs: Annotated[
+        str | None, typer.Option(metavar="JSON", help="All inputs: a JSON object, or @file.")
+    ] = None,
+    functions: Annotated[
+        str | None,
+        typer.Option(metavar="MODULE:NAME", help="A mapping of functions by name, as in app:functions."),
+    ] = None,
+    agents: Annotated[
+        str | None,
+        typer.Option(metavar="MODULE:NAME", help="A mapping of FastroAgents by name, as in app:agents."),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="PROVIDER:MODEL", help="The model of steps whose spec names none.")
+    ] = None,
+    deps: Deps = None,
+    store: FlowStore = None,
+    run_id: Annotated[
+        str | None, typer.Option(help="The id of the run. If the store has that run, it continues.")
+    ] = None,
+    workspace: Annotated[str, typer.Option(help="The folder whose files the checks see.")] = ".",
+    codec: Codec = None,
+    as_json: AsJson = False,
 ) -> int:
-    """See `app`."""
+    """Run a workflow with agents, functions and people. Exits with 0 if it is complete or waits at a gate."""
+    from fastroai.store.opening import shown_place
+    from fastroai.store.reading.history import RunHistory
+
     try:
-        workflow = Workflow.load(Path(file), flow=flow)
+        workflow = workflows.Workflow.load(Path(file), flow=flow)
     except OSError as error:
         raise ConfigurationError("SPEC", file, f"a file that can be read; {error.strerror}") from error
-    except WorkflowValidationError as error:
-        complain(error)
-        return FAILED
-    values = {**(json_object("--inputs", inputs) or {}), **_values(workflow.inputs, given)}
+    values = {**(json_object("--inputs", inputs) or {}), **_values(workflow.inputs, given or ())}
     bound = workflow.bind(
         functions=_mapping("--functions", functions, callable, "a callable"),
-        agents=_mapping("--agents", agents, _is_agent, "a FastroAgent"),
+        agents=_mapping("--agents", agents, lambda one: isinstance(one, agent.FastroAgent), "a FastroAgent"),
         model=model,
         workspace=workspace,
-        config=PipelineConfig(codec=codec_at(codec)),
+        config=steps.PipelineConfig(codec=codec_at(codec)),
     )
     made: Any = await made_by(deps)
     existing: OnExisting = "fail" if run_id is None else "resume"
@@ -123,20 +143,14 @@ def _mapping(
     return named
 
 
-def _is_agent(value: object) -> bool:
-    return isinstance(value, FastroAgent)
-
-
 def _shape(result: WorkflowResult, place: str) -> dict[str, JsonValue]:
+    from fastroai.store.reading.as_json import as_json
+
     return {
-        "run_id": result.run_id,
-        "status": result.status,
-        "reason": result.reason,
-        "output": result.output,
+        **fields_of(("run_id", "status", "reason", "output"), result),
         "violations": {step: [*wrong] for step, wrong in result.violations.items()},
-        "questions": [in_json(question) for question in result.questions],
-        "cost_usd": str(result.usage.cost_usd),
-        "cost_complete": result.usage.cost_complete,
+        "questions": [as_json(question) for question in result.questions],
+        **fields_of(("cost_usd", "cost_complete"), result.usage),
         "store": place,
     }
 
@@ -148,6 +162,8 @@ def _words(options: Mapping[str, str | None]) -> list[str]:
 
 def _tell(result: WorkflowResult, place: str, codec: str | None, again: Sequence[str]) -> None:
     """Print how a run ended. If it can go on, print the commands for that; `again` is the last of them."""
+    from fastroai.runtime.facts import RunFinished
+
     spent = known_cost(result.usage.cost_usd, is_complete=result.usage.cost_complete)
     print(plain(f"run {result.run_id}: {result.status}, {spent}. {result.reason}"))
     for question in result.questions:

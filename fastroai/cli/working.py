@@ -1,37 +1,77 @@
 """`worker`, `db upgrade` and `runs release`: runs that workers carry."""
 
+# pyright: reportUnknownMemberType=false
+
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fastroai.cli.exits import OK
 from fastroai.cli.opened import opened_store, without_plugins
+from fastroai.cli.options import Codec, Run, Store
 from fastroai.cli.targets import codec_at, imported
 from fastroai.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from fastroai.distributed import Distributed
 
+Url = Annotated[
+    str | None,
+    typer.Option(
+        help="Where runs and queues are: a file of SQLite, or a URL of PostgreSQL.",
+        show_default=False,
+    ),
+]
+
 
 async def work(
-    imports: Sequence[str],
-    url: str | None,
-    name: str | None,
-    queues: Sequence[str],
-    concurrency: int | None,
-    grace: float,
-    health: int | None,
-    codec: str | None,
+    imports: Annotated[
+        list[str],
+        typer.Option(
+            "--import",
+            metavar="MODULE[:NAME]",
+            help="The application (Distributed), or pipelines, graphs and flows. Repeatable.",
+            show_default=False,
+        ),
+    ],
+    url: Url = None,
+    name: Annotated[
+        str | None,
+        typer.Option(help="The name of the application, if none is imported.", show_default=False),
+    ] = None,
+    queues: Annotated[
+        list[str] | None,
+        typer.Option("--queue", help="A queue from which it takes runs. Repeatable.", show_default=False),
+    ] = None,
+    concurrency: Annotated[
+        int | None,
+        typer.Option(
+            help="The most runs at a time of a queue that the application does not declare.",
+            show_default=False,
+        ),
+    ] = None,
+    grace: Annotated[
+        float, typer.Option(help="Seconds that steps have to finish when the worker is stopped.")
+    ] = 20.0,
+    health: Annotated[
+        int | None,
+        typer.Option(
+            "--health-port",
+            help="A port on which /live and /ready answer probes; by default none.",
+            show_default=False,
+        ),
+    ] = None,
+    codec: Codec = None,
 ) -> int:
-    """See `app`."""
+    """Execute runs of an application, until the process is told to end."""
     without_plugins()
     from fastroai.distributed.health import answering_probes
 
-    app = _application(imports, url, name, codec)
+    app, queues = _application(imports, url, name, codec), queues or ["default"]
     worker = app.worker(queues=queues, concurrency=concurrency, graceful_timeout=grace)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(app)
@@ -41,8 +81,8 @@ async def work(
         await worker.serve()
 
 
-async def upgrade(url: str | None) -> int:
-    """See `app`."""
+async def upgrade(url: Url = None) -> int:
+    """Make the tables for runs and queues at --url, or bring them up to date."""
     from fastroai.distributed import Client
 
     async with Client(_needed(url)) as client:
@@ -50,8 +90,8 @@ async def upgrade(url: str | None) -> int:
     return OK
 
 
-async def release(store: str, run: str) -> int:
-    """See `app`."""
+async def release(run: Run, store: Store) -> int:
+    """Let workers run a run again that was set aside because they died while they ran it."""
     from fastroai.store.record.halting import release as release_run
 
     async with opened_store(store) as opened:

@@ -6,15 +6,15 @@ import inspect
 import traceback
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeVar, final
+from typing import TYPE_CHECKING, TypeVar, cast, final
 
 from fastroai.errors import ConfigurationError, ExpressionError, ExpressionProblem
 from fastroai.expressions.compiling import Compiler
-from fastroai.expressions.copying import copied
 from fastroai.expressions.evaluation import Evaluation, Missing, Problem
 from fastroai.expressions.functions import FUNCTIONS, Function
 from fastroai.expressions.json_values import Value, shown
-from fastroai.expressions.limits import MAX_CHARACTERS
+from fastroai.expressions.limits import MAX_CHARACTERS, MAX_DATA_DEPTH
+from fastroai.expressions.lookup import plain
 from fastroai.expressions.outcome import Outcome
 from fastroai.expressions.parsing import CannotParse, parsed
 from fastroai.expressions.source import Source
@@ -116,7 +116,7 @@ class Expression:
         """
         evaluation = self._evaluation(data)
         try:
-            return self._ended(evaluation, lambda value: copied(evaluation, value, "the result"))
+            return self._ended(evaluation, lambda value: _copied(evaluation, value, "the result"))
         except Missing as stop:
             raise ExpressionError(self.text, (), stop.path) from None
         except Problem as stop:
@@ -157,13 +157,13 @@ def _as_function(name: str, function: Callable[..., JsonValue]) -> Function:
     """Wrap a function: it gets copies, may return only JSON, and its exceptions become problems."""
 
     def call(evaluation: Evaluation, *arguments: Value) -> Value:
-        given = [copied(evaluation, argument, f"an argument of {name}()") for argument in arguments]
+        given = [_copied(evaluation, argument, f"an argument of {name}()") for argument in arguments]
         try:
             result = function(*given)
         except Exception as error:
             told = traceback.format_exception_only(error)[-1].strip()
             raise Problem(f"{name}() raised {told}") from error
-        return copied(evaluation, result, f"what {name}() returned")
+        return _copied(evaluation, result, f"what {name}() returned")
 
     return Function(call, *_arity(function))
 
@@ -177,3 +177,20 @@ def _arity(function: Callable[..., JsonValue]) -> tuple[int, int | None]:
     by_position = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
     least = sum(1 for one in by_position if one.default is one.empty)
     return least, None if any(one.kind is one.VAR_POSITIONAL for one in parameters) else len(by_position)
+
+
+def _copied(evaluation: Evaluation, value: object, what: str, depth: int = 0) -> JsonValue:
+    """Return a copy of a value as plain JSON data, with lists for tuples. Each item in it costs a step.
+
+    `what` names the value in problems.
+    """
+    if depth > MAX_DATA_DEPTH:
+        raise Problem(f"{what} is nested more than {MAX_DATA_DEPTH} deep")
+    if type(value) is dict:
+        evaluation.check_keys(value)
+        evaluation.take_items(len(value))
+        return {key: _copied(evaluation, item, what, depth + 1) for key, item in value.items()}
+    if type(value) is list or type(value) is tuple:
+        evaluation.take_items(len(value))
+        return [_copied(evaluation, item, what, depth + 1) for item in value]
+    return cast("JsonValue", plain(value, what))

@@ -72,9 +72,8 @@ def ended_of(
 
 def rejected(call: FlowCall, step_id: str, status: Literal["ensure_failed", "schema_failed"]) -> ExecuteStep:
     """Return the answer for a step to be done again, as its result was not accepted."""
-    _, _, record = call.state(step_id)
     answer = _step(call, step_id, status)
-    return answer.model_copy(update={"violations": record.violations[-1]})
+    return answer.model_copy(update={"violations": call.machine.record(step_id).violations[-1]})
 
 
 def _around(call: FlowCall, step_id: str, reverted_to: str | None) -> ExecuteStep | AwaitGate | ExecuteFlow:
@@ -97,7 +96,7 @@ def _around(call: FlowCall, step_id: str, reverted_to: str | None) -> ExecuteSte
 
 def _common(call: FlowCall, step_id: str) -> dict[str, Any]:
     plan, step = call.spec(step_id)
-    flow, state, _ = call.state(step_id)
+    flow, state = call.machine.flow_of(step_id), call.machine.step(step_id)
     return {
         "flow_id": call.flow_id(plan.path),
         "flow": plan.flow.name,
@@ -122,18 +121,16 @@ def _step(
     call: FlowCall, step_id: str, status: Literal["execute_step", "ensure_failed", "schema_failed"]
 ) -> ExecuteStep:
     _, step = call.spec(step_id)
-    _, state, record = call.state(step_id)
-    spec = call.plan.spec
-    function = spec.functions.get(step.function) if step.function is not None else None
-    contract = spec.contracts.get(step.output_contract) if step.output_contract is not None else None
-    fields = {} if contract is None else contract.fields
-    loop, iteration = record.loop, step.iteration
+    state, loop = call.machine.step(step_id), call.machine.record(step_id).loop
+    contracts = call.plan.spec.contracts
+    fields = {} if step.output_contract is None else contracts[step.output_contract].fields
+    iteration = step.iteration
     return ExecuteStep(
         status=status,
         **_common(call, step_id),
         next_call=_next_call(iteration, loop, state.visit),
-        step_mode="inline" if function is None else "function",
-        intent=step.intent if function is None else function.intent,
+        step_mode="inline" if step.function is None else "function",
+        intent=step.intent,
         inputs=call.machine.inputs(step_id),
         output_contract=step.output_contract,
         output_fields={name: field.type for name, field in fields.items()},
@@ -143,10 +140,10 @@ def _step(
         max_attempts=step.attempts,
         retries_remaining=step.attempts - state.attempt + 1,
         function=step.function,
-        mode=None if function is None else function.mode,
+        mode=step.mode,
         agent=step.agent,
-        model=step.model or (None if function is None else function.model),
-        context="" if function is None else function.context,
+        model=step.model,
+        context=step.context,
         output_schema=None if step.output_schema is None else dict(step.output_schema),
         max_iterations=None if iteration is None else iteration.max_iterations,
         exit_criterion=None
@@ -176,7 +173,7 @@ def _next_call(
 
 def _gate(call: FlowCall, step_id: str) -> AwaitGate:
     _, step = call.spec(step_id)
-    gate, function = step.gate, call.plan.spec.functions.get(step.function or "")
+    gate = step.gate
     assert gate is not None
     wait, left = call.gate_waits.get(call.unit(step_id)), call.machine.revisions_left(step_id)
     deadline = None if wait is None else wait.deadline
@@ -184,7 +181,7 @@ def _gate(call: FlowCall, step_id: str) -> AwaitGate:
         status="await_gate",
         **_common(call, step_id),
         function=step.function or "",
-        intent="" if function is None else function.intent,
+        intent=step.intent,
         inputs=call.machine.inputs(step_id),
         on_approve=gate.on_approve,
         on_revise=None if left == 0 else gate.on_revise,
@@ -254,9 +251,4 @@ def listed(run: RunSummary) -> ListedFlow:
     )
 
 
-_LISTED: Final[Mapping[str, ListedStatus]] = {
-    "finished": "complete",
-    "failed": "failed",
-    "cancelled": "killed",
-    "unreadable": "unreadable",
-}
+_LISTED: Final[Mapping[str, ListedStatus]] = {**ENDS, "unreadable": "unreadable"}

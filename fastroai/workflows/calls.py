@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from pydantic import JsonValue
 
@@ -14,20 +13,11 @@ from fastroai.runtime import facts
 from fastroai.runtime.fact import FailureFacts
 from fastroai.usage import Budget
 from fastroai.workflows.checks import CheckFailure
-from fastroai.workflows.machine.state import FlowState, Record, StepState
+from fastroai.workflows.machine.state import FlowState
 from fastroai.workflows.machine.step_inputs import FLAGGED, GateAnswer, options_at
 from fastroai.workflows.plan import FlowPlan
 from fastroai.workflows.spec.document import StepSpec
 from fastroai.workflows.stored_flows import StoredFlow
-
-
-@dataclass(frozen=True, slots=True)
-class Exceeded:
-    """A budget that is used up."""
-
-    message: str
-    flow: str | None
-    """Path of the flow that has the budget; `None` if the step itself has it."""
 
 
 class FlowCall:
@@ -76,11 +66,6 @@ class FlowCall:
         """Return a step of the plan, with the plan of its flow."""
         return self.plan.steps[step_id]
 
-    def state(self, step_id: str) -> tuple[FlowState, StepState, Record]:
-        """Return a step that was entered, with its flow and its record."""
-        machine = self.machine
-        return machine.flow_of(step_id), machine.step(step_id), machine.record(step_id)
-
     # --- reporting facts ---
 
     async def done(
@@ -92,18 +77,9 @@ class FlowCall:
         if spent is not None:
             place = facts.StepStarted(step_id, "", visit=visit).place
             self.flow.add(facts.SpendingRecorded(place=place, record=spent))
-        exceeded = self._exceeded(step_id)
+        exceeded = self._exceeded(step_id, visit, result)
         if exceeded is not None:
-            self.flow.add(
-                facts.StepFailed(
-                    step_id,
-                    _failure("BudgetExceeded", exceeded.message),
-                    visit=visit,
-                    budget="own" if exceeded.flow is None else "outer",
-                    budget_of=exceeded.flow,
-                    output=result,
-                )
-            )
+            self.flow.add(exceeded)
         elif failure is not None:
             message = "; ".join(failure.violations)
             self.flow.add(
@@ -155,11 +131,9 @@ class FlowCall:
         """Do all that needs no agent: ask at gates or approve them, and check the outputs of inner flows."""
         while (unit := next(self._own(), None)) is not None:
             step_id, visit = unit
-            _, _, record = self.state(step_id)
-            step = self.spec(step_id)[1]
-            if step.gate is None:
+            if self.spec(step_id)[1].gate is None:
                 await self.done(step_id, self.machine.inner(step_id).output)
-            elif record.policy == "flag":
+            elif self.machine.record(step_id).policy == "flag":
                 self.answer(unit, FLAGGED)
             elif (given := self.replay.answered.get(unit)) is not None:
                 self.answer(unit, given)
@@ -174,14 +148,14 @@ class FlowCall:
 
     def _ask(self, step_id: str, visit: int, now: float) -> None:
         plan, step = self.spec(step_id)
-        gate, function = step.gate, self.plan.spec.functions.get(step.function or "")
+        gate = step.gate
         assert gate is not None
         left = self.machine.revisions_left(step_id)
         question: dict[str, JsonValue] = {
             "workflow": self.flow.recorded.opened.pipeline,
             "flow": plan.flow.name,
             "gate": step.id,
-            "intent": "" if function is None else function.intent,
+            "intent": step.intent,
             "inputs": self.machine.inputs(step_id),
             "on_approve": gate.on_approve,
             "on_revise": None if left == 0 else gate.on_revise,
@@ -205,10 +179,9 @@ class FlowCall:
 
     # --- budgets ---
 
-    def _exceeded(self, step_id: str) -> Exceeded | None:
-        """Return the outermost budget that is used up."""
-        _, state, record = self.state(step_id)
-        now = self.flow.clock()
+    def _exceeded(self, step_id: str, visit: int, result: JsonValue) -> facts.StepFailed | None:
+        """Return the failure of a step by the outermost budget that is used up; `None` if none is."""
+        state, record, now = self.machine.step(step_id), self.machine.record(step_id), self.flow.clock()
         for budget, flow in self._budgets(step_id):
             if flow is None:
                 what, began = f"step {step_id!r}", self.replay.took[step_id, record.visits[0]].began
@@ -218,7 +191,14 @@ class FlowCall:
                 what, began = f"flow {flow.plan.flow.name!r}", clock.began + clock.waited
                 spent = self.replay.spent[flow.key]
             if over := _over(budget, spent, now - began, what):
-                return Exceeded(over, None if flow is None else flow.path)
+                return facts.StepFailed(
+                    step_id,
+                    _failure("BudgetExceeded", over),
+                    visit=visit,
+                    budget="own" if flow is None else "outer",
+                    budget_of=None if flow is None else flow.path,
+                    output=result,
+                )
         return None
 
     def needs_prices(self, step_id: str) -> bool:

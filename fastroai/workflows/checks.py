@@ -28,11 +28,6 @@ if TYPE_CHECKING:
 CheckKind: TypeAlias = Literal["schema", "contract", "ensure"]
 """The kind of check that a result has failed."""
 
-_ERROR_TYPE: Final[Mapping[CheckKind, str]] = {
-    "schema": "SchemaFailed",
-    "contract": "ContractFailed",
-    "ensure": "EnsureFailed",
-}
 _ALL_ERRORS_UP_TO: Final = 20_000
 """Characters of a result up to which all violations of a schema are found. In a longer result, only the first
 violation is found. The library finds all or one, and a list of a million wrong items would take it seconds.
@@ -55,7 +50,7 @@ class CheckFailure:
     @property
     def error_type(self) -> str:
         """The type of error in facts about this failure, such as `ContractFailed` or `EnsureFailed`."""
-        return _ERROR_TYPE[self.kind]
+        return f"{self.kind.capitalize()}Failed"
 
 
 @final

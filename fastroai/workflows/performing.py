@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from pydantic import JsonValue
 from pydantic_ai import StructuredDict, capture_run_messages
@@ -30,7 +29,7 @@ from fastroai.steps.context import in_thread
 from fastroai.steps.copies import own_copy
 from fastroai.store.record.values import value_to_json
 from fastroai.workflows.plan import FlowPlan, WorkflowPlan
-from fastroai.workflows.spec.document import FlowSpec, FunctionSpec, Reference, StepSpec
+from fastroai.workflows.spec.document import FlowSpec, Reference, StepSpec
 from fastroai.workflows.spec.schemas import contract_schema
 
 Callables = Mapping[str, Callable[..., object]]
@@ -54,12 +53,8 @@ class Task:
     """Name of the agent call, which tells it from other calls of the step when the run is resumed."""
 
 
-class Performer(ABC):
-    """Carries out one step, as often as it is due."""
-
-    @abstractmethod
-    async def perform(self, context: StepContext[Any], task: Task) -> JsonValue:
-        """Return the result of one attempt, not yet checked."""
+Performer: TypeAlias = Callable[[StepContext[Any], Task], Awaitable[JsonValue]]
+"""Makes one attempt at a step, and returns its result, which is not yet checked."""
 
 
 class Performers:
@@ -88,13 +83,12 @@ class Performers:
         )
 
     def _performer(self, flow: FlowPlan, step: StepSpec) -> Performer:
-        function = self._plan.spec.functions.get(step.function or "")
-        if function is not None and function.mode == "compute":
-            return _Computing(function, self._functions[function.name])
+        if step.mode == "compute" and step.function is not None:
+            return _computing(step.function, self._functions[step.function])
         brought = self._agent_for(step)
         schema = self._schema(flow, step)
         agent = brought or FastroAgent(self._model_of(step), name=step.function or step.id)
-        return _Asking(step, function, agent, schema, model=None if brought is None else step.model)
+        return _asking(step, agent, schema, None if brought is None else step.model)
 
     def _schema(self, flow: FlowPlan, step: StepSpec) -> Mapping[str, JsonValue] | None:
         """Return the schema of the result of an agent; `None` if the result is text."""
@@ -121,10 +115,9 @@ class Performers:
 
     def _missing(self) -> Iterator[str]:
         for step_id, (_, step) in self._plan.steps.items():
-            function = self._plan.spec.functions.get(step.function or "")
-            if function is not None and function.mode == "compute":
-                if function.name not in self._functions:
-                    yield f"functions={{{function.name!r}: ...}}, a callable, as {step_id!r} computes"
+            if step.mode == "compute":
+                if step.function not in self._functions:
+                    yield f"functions={{{step.function!r}: ...}}, a callable, as {step_id!r} computes"
             elif step.kind in ("function", "inline") and self._agent_for(step) is None:
                 if self._model_of(step) is not None:
                     continue
@@ -171,28 +164,26 @@ def _fields_read(flow: FlowSpec) -> set[str]:
     return found
 
 
-class _Computing(Performer):
-    """Calls a function of the caller with the inputs by name. A function that is not async has a thread."""
+def _computing(name: str, function: Callable[..., object]) -> Performer:
+    """Return a performer that calls a function, in a thread if it is not async.
 
-    def __init__(self, function: FunctionSpec, call: Callable[..., object]) -> None:
-        self._name, self._call = function.name, call
-        self._takes_context = _takes_context(call)
+    The function gets copies of its inputs, and its result is copied: it may change both in place.
+    """
+    takes_context = _takes_context(function)
 
-    async def perform(self, context: StepContext[Any], task: Task) -> JsonValue:
-        """Return the result of the function as JSON data.
-
-        The function gets copies of its inputs, and its result is copied: it may change both in place.
-        """
-        call = partial(self._call, context) if self._takes_context else self._call
+    async def perform(context: StepContext[Any], task: Task) -> JsonValue:
+        call = partial(function, context) if takes_context else function
         inputs: dict[str, Any] = {name: own_copy(value) for name, value in task.inputs.items()}
-        if inspect.iscoroutinefunction(self._call):
+        if inspect.iscoroutinefunction(function):
             result: object = await call(**inputs)  # type: ignore[misc]  # it is a coroutine function
         else:
             result = await in_thread(context, lambda: call(**inputs))
             if inspect.isawaitable(result):
                 result = await result
-        copied: JsonValue = own_copy(value_to_json(result, None, f"the result of function {self._name!r}"))
+        copied: JsonValue = own_copy(value_to_json(result, None, f"the result of function {name!r}"))
         return copied
+
+    return perform
 
 
 def _has_parameters(call: object) -> bool:
@@ -211,40 +202,29 @@ def _takes_context(call: Callable[..., object]) -> bool:
     return first.name in ("ctx", "context") or "StepContext" in str(first.annotation)
 
 
-class _Asking(Performer):
-    """Asks an agent for a result that fits the schema of the step."""
+def _asking(
+    step: StepSpec,
+    agent: FastroAgent[Any, Any],
+    schema: Mapping[str, JsonValue] | None,
+    model: str | None,
+) -> Performer:
+    """Return a performer that asks an agent for a result that fits a schema; for text without one."""
+    asked = _AnyAnswer(agent, str if schema is None else StructuredDict(dict(schema)))
+    checks = "\n".join(["The result must meet:", *(f"- {check.text}" for check in step.ensure)])
+    instructions = "\n\n".join(filter(None, (step.intent, step.context, checks if step.ensure else "")))
 
-    def __init__(
-        self,
-        step: StepSpec,
-        function: FunctionSpec | None,
-        agent: FastroAgent[Any, Any],
-        schema: Mapping[str, JsonValue] | None,
-        *,
-        model: str | None,
-    ) -> None:
-        self._agent, self._model = agent, model
-        self._output_type: Any = str if schema is None else StructuredDict(dict(schema))
-        intent = step.intent or ("" if function is None else function.intent)
-        context = "" if function is None else function.context
-        checks = "\n".join(["The result must meet:", *(f"- {check.text}" for check in step.ensure)])
-        self._instructions = "\n\n".join(filter(None, (intent, context, checks if step.ensure else "")))
-
-    async def perform(self, context: StepContext[Any], task: Task) -> JsonValue:
-        """Return the answer of the agent, not yet checked."""
-        asked = _AnyAnswer(self._agent, self._output_type)
-        response = await context.run(asked, self._prompt(task), model=self._model, name=task.name)
-        return value_to_json(response.output, None, "the answer")
-
-    def _prompt(self, task: Task) -> list[str]:
+    async def perform(context: StepContext[Any], task: Task) -> JsonValue:
         data = dict(task.inputs)
-        parts = [self._instructions]
+        parts = [instructions]
         if task.violations:
             data[_PREVIOUS] = task.previous
             parts[0] += "\n\n" + retry_prompt(task.violations)
         if data:
             parts.append(f"{DATA_HEADING}\n{one_line_json(data)}")
-        return parts
+        response = await context.run(asked, parts, model=model, name=task.name)
+        return value_to_json(response.output, None, "the answer")
+
+    return perform
 
 
 class _AnyAnswer:

@@ -36,7 +36,7 @@ from fastroai.workflows.machine.iterations import merged
 from fastroai.workflows.machine.machine import WorkflowMachine
 from fastroai.workflows.machine.state import FlowKey
 from fastroai.workflows.machine.step_inputs import FLAGGED, GateAnswer, options_at
-from fastroai.workflows.performing import NotAnOutput, Performers, Task
+from fastroai.workflows.performing import NotAnOutput, Performer, Performers, Task
 from fastroai.workflows.plan import WorkflowPlan
 from fastroai.workflows.spec.document import IterationSpec, StepSpec
 
@@ -216,12 +216,15 @@ class _Visit(BaseStep[Any, JsonValue]):
         return result
 
     async def _perform(self, context: StepContext[Any]) -> JsonValue:
-        work, step, performer = self._work, self._step, self._work.setup.performers.by_step[self._step_id]
-        task = self._task()
-        async with budget_scope(work.left(self._step_id), name=self._step_id):
+        step, perform, task = self._step, self._performer, self._task()
+        async with budget_scope(self._work.left(self._step_id), name=self._step_id):
             if step.iteration is None:
-                return await performer.perform(context, task)
+                return await perform(context, task)
             return await self._iterate(context, step.iteration, task)
+
+    @property
+    def _performer(self) -> Performer:
+        return self._work.setup.performers.by_step[self._step_id]
 
     def _task(self) -> Task:
         machine = self._work.machine
@@ -233,13 +236,12 @@ class _Visit(BaseStep[Any, JsonValue]):
 
     async def _iterate(self, context: StepContext[Any], spec: IterationSpec, task: Task) -> JsonValue:
         """Repeat the step until the machine ends its loop, and return the merged result."""
-        work, performer = self._work, self._work.setup.performers.by_step[self._step_id]
-        visit = self._started.visit
+        work, visit = self._work, self._started.visit
         work.tell(IterationStarted(self._step_id, visit=visit))
         loop = work.machine.record(self._step_id).loop
         assert loop is not None
         while True:
-            result = await performer.perform(context, replace(task, name=f"iteration{loop.count + 1}"))
+            result = await self._performer(context, replace(task, name=f"iteration{loop.count + 1}"))
             work.tell(IterationReported(self._step_id, result, visit=visit))
             if not loop.is_active:
                 return merged(spec, loop, result)
@@ -265,21 +267,19 @@ class _Visit(BaseStep[Any, JsonValue]):
         assert gate is not None
         if record.policy == "flag":
             return FLAGGED.to_json()
-        function = self._work.setup.plan.spec.functions[step.function or ""]
         left = machine.revisions_left(self._step_id)
         question = {
             "gate": self._step_id,
-            "intent": function.intent or step.intent,
+            "intent": step.intent,
             "inputs": machine.inputs(self._step_id),
             "round": machine.flow_of(self._step_id).round,
             "revisions_left": left,
         }
-        timeout = function.timeout if gate.timeout is None else gate.timeout
         answer = await context.ask(
             question,
             options=options_at(left),
-            timeout=timeout,
-            on_timeout=NOT_GIVEN if timeout is None else _TIMED_OUT,
+            timeout=gate.timeout,
+            on_timeout=NOT_GIVEN if gate.timeout is None else _TIMED_OUT,
             name=_QUESTION,
         )
         if answer == _TIMED_OUT:

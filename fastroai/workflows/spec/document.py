@@ -133,7 +133,12 @@ class StepSpec:
     """The function of a function step or of a gate."""
     flow: str | None = None
     """The sub-flow of a step that runs one."""
+    mode: Mode | None = None
+    """How the function is carried out."""
     intent: str = ""
+    """What is to be done: the intent of the function, or that of an inline step."""
+    context: str = ""
+    """The context of the function."""
     agent: str | None = None
     """The agent that an inline step is meant for, such as `claude`. The caller gives the name a meaning."""
     model: str | None = None

@@ -153,33 +153,50 @@ class StepReader:
             return None
         self._check_kind(kind, part, way)
         self._check_inputs(part, inputs, sources, way)
-        function = self._library.functions.get(part.function or "")
-        if function is not None:
-            ensure, attempts, contract = function.ensure, function.attempts, function.output
-            budget = function.budget
         if part.flow is not None:
             contract = self._library.flow_parts[part.flow].output
+        function = self._library.functions.get(part.function or "")
+        said = function or FunctionSpec(
+            name=part.id,
+            mode="infer",
+            intent=part.intent or "",
+            output=contract,
+            ensure=ensure,
+            attempts=attempts,
+            budget=budget,
+            model=part.model,
+        )
+        gate = GateSpec(
+            on_approve=part.on_approve,
+            on_revise=part.on_revise,
+            on_kill=part.on_kill,
+            policy=policy,
+            policy_fallback=cast("GatePolicy", part.policy_fallback or "gate"),
+            timeout=said.timeout,
+        )
         return StepSpec(
             id=part.id,
             kind=kind,
             function=part.function,
             flow=part.flow,
-            intent=function.intent if function is not None else part.intent or "",
+            mode=None if function is None else function.mode,
+            intent=said.intent,
+            context=said.context,
             agent=part.agent,
-            model=function.model if function is not None else part.model,
+            model=said.model,
             inputs=inputs,
             depends_on=tuple(dict.fromkeys(part.depends_on or ())),
             output_schema=part.output_schema,
-            output_contract=contract,
-            ensure=ensure,
-            attempts=1 if kind == "gate" else attempts,
-            budgets=() if budget is None else (budget,),
+            output_contract=said.output,
+            ensure=said.ensure,
+            attempts=1 if kind == "gate" else said.attempts,
+            budgets=() if said.budget is None else (said.budget,),
             skip_if=skip_if,
             skip_reason=part.skip_reason or "",
             on_fail=part.on_fail,
             next=part.next,
             iteration=iteration,
-            gate=self._gate(part, policy, function) if kind == "gate" else None,
+            gate=gate if kind == "gate" else None,
         )
 
     # --- kinds ---
@@ -380,15 +397,3 @@ class StepReader:
         if source is not None and source.type != "string":
             problems.add(f"policy refers to {source.type}; expected a string, one of {listed(POLICIES)}", at)
         return read
-
-    def _gate(
-        self, part: StepPart, policy: GatePolicy | Reference, function: FunctionSpec | None
-    ) -> GateSpec:
-        return GateSpec(
-            on_approve=part.on_approve,
-            on_revise=part.on_revise,
-            on_kill=part.on_kill,
-            policy=policy,
-            policy_fallback=cast("GatePolicy", part.policy_fallback or "gate"),
-            timeout=None if function is None else function.timeout,
-        )

@@ -18,7 +18,7 @@ from fastroai.errors import RunStoreUnavailable
 from fastroai.store import SQLiteRunStore
 from fastroai.workflows.answers import AwaitGate
 from fastroai.workflows.server.app import GATE_RULE
-from fastroai.workflows.server.install.texts import instructions, skill_texts
+from fastroai.workflows.server.install.clients import instructions, skill_texts
 
 BOTH = pytest.mark.parametrize("mode", ["auto", "legacy"])
 """Questions in the answer of a call, since 2026-07-28; and questions in mid-call, before."""

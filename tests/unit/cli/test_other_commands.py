@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from fastroai.cli.app import app
-from fastroai.cli.explaining import exceptions
+from fastroai.cli.other_commands import exceptions
 
 
 def typed(line: str) -> Result:

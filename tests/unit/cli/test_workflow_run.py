@@ -83,6 +83,30 @@ def test_a_run_waits_at_a_gate_and_goes_on_when_it_is_run_again_with_its_id() ->
     assert again.stdout == 'run r: complete, $0.00. the workflow is complete\n{"words": 2}\n'
 
 
+def test_a_run_that_has_failed_is_still_failed_when_it_is_resumed(folder: Path) -> None:
+    bound = "Workflow.load(Path('spec.workflow.yaml')).bind(functions=functions)"
+    code = f"from pathlib import Path\nfrom fastroai.workflows import Workflow\n{CODE}\nbound = {bound}\n"
+    (folder / "workflow_code.py").write_text(code)
+    assert run_spec("--input", "text=a", "--input", "least=2", "--run-id", "r").exit_code == 1
+    again = run("runs", "resume", "r", "--pipeline", "workflow_code:bound", "--store", "runs.db")
+    assert (again.exit_code, again.stdout) == (1, "run r: failed\n")
+
+
+def test_a_small_cost_is_printed_without_an_exponent(folder: Path) -> None:
+    (folder / "workflow_code.py").write_text(
+        """
+def count(ctx, text, least):
+    ctx.record_usage(model="search", cost_usd="0.0000001")
+    return {"words": 1}
+
+
+functions = {"count": count}
+"""
+    )
+    done = run_spec("--input", "text=a", "--input", "least=1", "--json")
+    assert json.loads(done.stdout)["cost_usd"] == "0.0000001"
+
+
 def test_the_commands_that_a_waiting_run_suggests_answer_its_gate_and_go_on(folder: Path) -> None:
     (folder / "spec.workflow.yaml").rename(folder / "my spec.yaml")
     words = ("--functions", "workflow_code:functions", "--store", "my runs.db")

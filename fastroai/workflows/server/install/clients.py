@@ -12,6 +12,8 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
@@ -27,7 +29,6 @@ from fastroai.workflows.server.install.setup_parts import (
     TomlPart,
     Way,
 )
-from fastroai.workflows.server.install.texts import instructions, skill_texts
 
 Scope: TypeAlias = Literal["project", "user"]
 """The scope of a setup: one project, or all projects of this user."""
@@ -38,6 +39,8 @@ NAME: Final = "fastroai"
 _SECONDS: Final = 10
 """Seconds that a client waits for a hook; a hook takes a fraction of a second."""
 
+_TEXTS: Final = files("fastroai.workflows.server.install") / "skills"
+_INSTRUCTIONS: Final = "instructions.md"
 _STEP_DONE: Final = ".*fastroai_step_done"
 _MARKDOWN: Final = ("<!-- fastroai: begin -->", "<!-- fastroai: end -->")
 _TOML: Final = ("# fastroai: begin", "# fastroai: end")
@@ -79,13 +82,14 @@ class Client:
     home: Callable[[Path], Path]
     """Returns the client's folder of settings, given the user's own folder."""
     sign: str
-    """Name of a folder in projects that are used with the client."""
+    """Name of the client's folder in projects that are used with it."""
     parts_of: Callable[[Target, Path], Sequence[Part]]
-    """Returns the parts that belong into the client's files, given its folder of settings."""
+    """Returns the parts that belong into the client's files, given its folder in the target."""
 
     def parts(self, target: Target) -> Sequence[Part]:
         """Return the parts that belong into the client's files."""
-        return self.parts_of(target, self.home(target.root))
+        folder = target.root / self.sign if target.is_project else self.home(target.root)
+        return self.parts_of(target, folder)
 
 
 def this_fastroai() -> tuple[str, ...]:
@@ -99,23 +103,39 @@ def snippet(target: Target) -> str:
     return f"As JSON:\n\n{server}\n\nAs TOML:\n\n{_toml(target.server())}"
 
 
+# --- texts ---
+
+
+@cache
+def instructions() -> str:
+    """Return the instructions about workflows for the agents of a project."""
+    return (_TEXTS / _INSTRUCTIONS).read_text(encoding="utf-8")
+
+
+@cache
+def skill_texts() -> Mapping[str, str]:
+    """Return the texts of the skills, by the names of their folders: `fastroai-…`."""
+    skills = sorted(one.name for one in _TEXTS.iterdir() if one.name != _INSTRUCTIONS)
+    return {
+        f"fastroai-{name.removesuffix('.md')}": (_TEXTS / name).read_text(encoding="utf-8") for name in skills
+    }
+
+
 # --- Claude Code ---
 
 
-def _claude(target: Target, settings: Path) -> list[Part]:
-    root = target.root
+def _claude(target: Target, folder: Path) -> list[Part]:
     hooks = {
         "SessionStart": [_group(target.hook("session-start", "claude-code"))],
         "Stop": [_group(target.hook("stop", "claude-code"))],
         "PostToolUse": [_group(target.hook("tool-failure", "claude-code"), _STEP_DONE)],
         "PostToolUseFailure": [_group(target.hook("tool-failure", "claude-code"))],
     }
-    folder = root / ".claude" if target.is_project else settings
     # If CLAUDE_CONFIG_DIR names the folder of settings, Claude Code keeps its state in there too.
-    state = root if settings == root / ".claude" else settings
+    state = target.root if folder == target.root / ".claude" else folder
     return [
-        _server(root / ".mcp.json" if target.is_project else state / ".claude.json", target.server()),
-        _block(root / "CLAUDE.md" if target.is_project else folder / "CLAUDE.md"),
+        _server(state / (".mcp.json" if target.is_project else ".claude.json"), target.server()),
+        _block(target, folder, "CLAUDE.md"),
         *_skills(folder / "skills"),
         _hooks(folder / "settings.json", hooks),
     ]
@@ -124,8 +144,7 @@ def _claude(target: Target, settings: Path) -> list[Part]:
 # --- Cursor ---
 
 
-def _cursor(target: Target, settings: Path) -> list[Part]:
-    folder = target.root / ".cursor" if target.is_project else settings
+def _cursor(target: Target, folder: Path) -> list[Part]:
     hooks: dict[str, list[JsonValue]] = {
         "sessionStart": [{"command": target.hook("session-start", "cursor")}],
         "afterAgentResponse": [{"command": target.hook("stop", "cursor")}],
@@ -148,9 +167,7 @@ def _cursor(target: Target, settings: Path) -> list[Part]:
 # --- Codex ---
 
 
-def _codex(target: Target, settings: Path) -> list[Part]:
-    root = target.root
-    folder = root / ".codex" if target.is_project else settings
+def _codex(target: Target, folder: Path) -> list[Part]:
     hooks = {
         "SessionStart": [_group(target.hook("session-start", "codex"))],
         "Stop": [_group(target.hook("stop", "codex"))],
@@ -161,8 +178,8 @@ def _codex(target: Target, settings: Path) -> list[Part]:
     config = TomlPart("server", path, ("mcp_servers", NAME), server, block)
     return [
         config,
-        _block(root / "AGENTS.md" if target.is_project else folder / "AGENTS.md"),
-        *_skills(root / ".agents" / "skills"),
+        _block(target, folder, "AGENTS.md"),
+        *_skills(target.root / ".agents" / "skills"),
         _hooks(folder / "hooks.json", hooks),
     ]
 
@@ -176,16 +193,12 @@ def _toml(server: Server) -> str:
 # --- VS Code ---
 
 
-def _vscode(target: Target, settings: Path) -> list[Part]:
-    root = target.root
+def _vscode(target: Target, folder: Path) -> list[Part]:
+    github = target.root / ".github"
     server = target.server("--workspace", "${workspaceFolder}", type="stdio")
-    config = JsonPart(
-        "server",
-        (root / ".vscode" if target.is_project else settings) / "mcp.json",
-        entry=(("servers", NAME), server),
-    )
+    config = JsonPart("server", folder / "mcp.json", entry=(("servers", NAME), server))
     if not target.is_project:
-        return [config, *_skills(root / ".copilot" / "skills")]
+        return [config, *_skills(target.root / ".copilot" / "skills")]
     hooks = {
         event: [{"type": "command", "command": target.hook(hook, "vscode"), "timeout": _SECONDS}]
         for event, hook in (("SessionStart", "session-start"), ("PostToolUse", "tool-failure"))
@@ -193,9 +206,9 @@ def _vscode(target: Target, settings: Path) -> list[Part]:
     hooks_text = json.dumps({"hooks": hooks}, indent=2, ensure_ascii=False) + "\n"
     return [
         config,
-        _block(root / ".github" / "copilot-instructions.md"),
-        *_skills(root / ".github" / "skills"),
-        FilePart("hooks", root / ".github" / "hooks" / "fastroai.json", hooks_text),
+        _block(target, github, ".github/copilot-instructions.md"),
+        *_skills(github / "skills"),
+        FilePart("hooks", github / "hooks" / "fastroai.json", hooks_text),
     ]
 
 
@@ -210,8 +223,7 @@ def _vscode_home(home: Path) -> Path:
 # --- Gemini CLI ---
 
 
-def _gemini(target: Target, settings: Path) -> list[Part]:
-    folder = target.root / ".gemini" if target.is_project else settings
+def _gemini(target: Target, folder: Path) -> list[Part]:
     hooks = {
         event: [_group(target.hook(hook, "gemini-cli"), matcher, _SECONDS * 1000)]
         for event, hook, matcher in (
@@ -222,7 +234,7 @@ def _gemini(target: Target, settings: Path) -> list[Part]:
     }
     return [
         _server(folder / "settings.json", target.server()),
-        _block(target.root / "GEMINI.md" if target.is_project else folder / "GEMINI.md"),
+        _block(target, folder, "GEMINI.md"),
         *_skills(folder / "skills"),
         _hooks(folder / "settings.json", hooks),
     ]
@@ -249,7 +261,8 @@ def _group(command: str, matcher: str | None = None, timeout: int = _SECONDS) ->
     return {"hooks": [handler]} if matcher is None else {"matcher": matcher, "hooks": [handler]}
 
 
-def _block(path: Path) -> BlockPart:
+def _block(target: Target, folder: Path, name: str) -> BlockPart:
+    path = (target.root if target.is_project else folder) / name
     return BlockPart("instructions", path, *_MARKDOWN, body=instructions())
 
 

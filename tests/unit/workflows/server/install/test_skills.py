@@ -12,7 +12,7 @@ from support.workflow_servers import server_here
 from fastroai.documents.yaml_text import read_yaml
 from fastroai.store import MemoryRunStore
 from fastroai.workflows import WorkflowRuns, load_spec
-from fastroai.workflows.server.install.texts import instructions, skill_texts
+from fastroai.workflows.server.install.clients import instructions, skill_texts
 
 TEXTS = {name.removeprefix("fastroai-"): text for name, text in skill_texts().items()}
 YAML = re.compile(r"```yaml\n(.*?)```", re.DOTALL)
