@@ -48,8 +48,8 @@ class _All(_Options[T], Generic[T], total=False):
 
 
 # Type checkers can tell the types in a tuple only for a fixed number of coroutines: here, up to six, as in
-# `asyncio.gather`; of outcomes, up to three. A union needs one overload, which writes out its options: pyright
-# leaves type variables without an argument in a `TypedDict`.
+# `asyncio.gather`; of outcomes, up to three. A union needs one overload, which writes out its options:
+# pyright leaves type variables without an argument in a `TypedDict`.
 
 
 @overload
