@@ -9,7 +9,7 @@ from dataclasses import asdict
 from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, Unpack, get_args, overload
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, Unpack, get_args
 
 from genai_prices.data_snapshot import DataSnapshot, get_snapshot
 from pydantic_ai.messages import ModelResponse
@@ -197,23 +197,6 @@ class CostCalculator:
             override = self._overrides.without_prices(name, provider)
             raise UnpricedModelError(name, provider or "", "price", near, override)
         return usd_to_microcents(cost.cost_usd)
-
-    @overload
-    def price(
-        self, response: ModelResponse, /, *, model: str | None = None, provider: str | None = None
-    ) -> Decimal | None: ...
-
-    @overload
-    def price(
-        self,
-        usage: RequestUsage | Tokens,
-        /,
-        *,
-        model: str,
-        provider: str | None = None,
-        provider_url: str | None = None,
-        timestamp: datetime | None = None,
-    ) -> Decimal | None: ...
 
     def price(
         self,
