@@ -716,7 +716,8 @@ class MeteredModel(FollowedMethods, OwnedModel):
             return None
         if not known.is_pending:
             return self._replayed(known, terms)
-        attempt = self._rejoined(scope, terms, run, on_record, known)
+        attempt = batches.rejoined(scope, terms, run, on_record, known)
+        self.meter.unanswered.keep(attempt, self._run_or(scope))
         messages = [*terms.messages, known.response]
         ask = functools.partial(terms.wrapped.request, messages, terms.settings, terms.parameters)
         try:
@@ -727,19 +728,6 @@ class MeteredModel(FollowedMethods, OwnedModel):
             await attempt.give_up()
             attempt.mark_retried()
             return None
-
-    def _rejoined(
-        self,
-        scope: Scope,
-        terms: Terms,
-        run: AgentRun | None,
-        on_record: RequestOnRecord,
-        known: KnownResponse,
-    ) -> RequestAttempt:
-        """Keep a request that an earlier process has sent until its answer is collected."""
-        attempt = batches.rejoined(scope, terms, run, on_record, known)
-        self.meter.unanswered.keep(attempt, self._run_or(scope))
-        return attempt
 
     def _waiting(self, scope: Scope, job: str | None) -> RequestAttempt | None:
         return None if job is None else self.meter.unanswered.find(self._run_or(scope), job)
@@ -836,7 +824,8 @@ class MeteredModel(FollowedMethods, OwnedModel):
         if not known.is_pending:
             note_metered(known.response)
             return self._replayed(known, terms)
-        self._rejoined(scope, terms, run, on_record, known)
+        attempt = batches.rejoined(scope, terms, run, on_record, known)
+        self.meter.unanswered.keep(attempt, self._run_or(scope))
         return known.response
 
     async def _note_batch(self, pending: ModelResponse) -> None:

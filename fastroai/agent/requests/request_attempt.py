@@ -502,13 +502,10 @@ class RequestAttempt:
 
     def _kept(self, response: ModelResponse | None) -> ModelResponse | None:
         """Return a response to keep on record. A resumed run asks again for an answer that was cut."""
-        return None if response is None or self._is_cut_answer(response) else response
-
-    def _is_cut_answer(self, response: ModelResponse) -> bool:
-        """Return whether a response is only the beginning of an answer."""
-        return (self.reservation.short is not None and response.finish_reason == "length") or is_cut(
-            response, streamed=self.terms.streamed, model=self.terms.wrapped
-        )
+        if response is None or (self.reservation.short is not None and response.finish_reason == "length"):
+            return None
+        was_cut = is_cut(response, streamed=self.terms.streamed, model=self.terms.wrapped)
+        return None if was_cut else response
 
     def mark_retried(self) -> None:
         """Note that another attempt follows."""
