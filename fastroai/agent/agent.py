@@ -36,9 +36,8 @@ from fastroai.agent.dispatch import Attempt, Dispatcher
 from fastroai.agent.hooks import AfterDispatch, BeforeDispatch
 from fastroai.agent.other_models.batching import check_batches
 from fastroai.agent.output_types import type_of_outputs
-from fastroai.agent.own_agent import OwnAgent
+from fastroai.agent.own_agent import OwnAgent, merge_settings
 from fastroai.agent.requests.metering import Metered
-from fastroai.agent.settings import merge_settings
 from fastroai.calls.call import AgentCall, Prompt
 from fastroai.calls.options import (
     CallOptions,

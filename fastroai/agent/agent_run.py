@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from fastroai.agent.requests.meter import Meter
+from fastroai.agent.requests.request_terms import Meter
 from fastroai.human.halting import is_halt
 from fastroai.runtime import (
     Charge,

@@ -24,7 +24,10 @@ def is_measured(response: ModelResponse, *, streamed: bool, system: str) -> bool
         return response.state == "complete"
     if not streamed and response.state not in ("complete", "suspended"):
         return False
-    return says_why_it_ended(response, system)
+    # A reason counts also if PydanticAI has no name for it, such as Google's OTHER, or if the table of
+    # `usage.facts` does not have it.
+    given = _given_reason(response)
+    return response.finish_reason is not None if given is None else has_ended(system, given)
 
 
 def has_counts(response: ModelResponse) -> bool:
@@ -51,16 +54,6 @@ def uncounted(response: ModelResponse, *, system: str) -> str | None:
     if not response.usage.output_tokens and any(piece.text or piece.is_file for piece in pieces([response])):
         return "no tokens for the answer"
     return None
-
-
-def says_why_it_ended(response: ModelResponse, system: str) -> bool:
-    """Return whether the provider `system` said why an answer ended, by the table of `usage.facts`.
-
-    Reasons that PydanticAI has no name for, such as Google's OTHER, count. So do reasons without a line in
-    the table.
-    """
-    given = _given_reason(response)
-    return response.finish_reason is not None if given is None else has_ended(system, given)
 
 
 def _given_reason(response: ModelResponse) -> str | None:

@@ -1,4 +1,4 @@
-"""The PydanticAI agent that a `FastroAgent` builds, which stays metered when it is overridden."""
+"""The PydanticAI agent that a `FastroAgent` builds: with merged settings, and metered also if overridden."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final
 
-from pydantic_ai import Agent
+from pydantic_ai import Agent, AgentModelSettings, ModelSettings, RunContext
 from pydantic_ai.agent.spec import AgentSpec
 from pydantic_ai.output import OutputDataT
 from pydantic_ai.tools import AgentDepsT
@@ -41,3 +41,29 @@ class OwnAgent(Agent[AgentDepsT, OutputDataT]):
     def is_overridden(self) -> bool:
         """Return whether the capabilities of the agent are overridden in this context."""
         return id(self) in _overridden.get()
+
+
+def merge_settings(
+    configured: ModelSettings | None,
+    given: AgentModelSettings[AgentDepsT] | None,
+    *,
+    temperature: float | None,
+    max_tokens: int | None,
+) -> AgentModelSettings[AgentDepsT] | None:
+    """Return one layer of settings: the config's, those given, then the short forms; `None` if empty.
+
+    A setting that nobody gave is not sent.
+    """
+    short: ModelSettings = {}
+    if temperature is not None:
+        short["temperature"] = temperature
+    if max_tokens is not None:
+        short["max_tokens"] = max_tokens
+    if callable(given):
+        compute = given
+
+        def settings(context: RunContext[AgentDepsT]) -> ModelSettings:
+            return {**(configured or {}), **compute(context), **short}
+
+        return settings
+    return {**(configured or {}), **(given or {}), **short} or None

@@ -10,7 +10,6 @@ import asyncio
 import functools
 import hashlib
 import logging
-from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -75,24 +74,41 @@ class _Flight:
         return False
 
 
-class AnswerCache(ABC):
-    """Answers by key. While one caller asks a model, other callers that want the same answer wait for it."""
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    written_at: datetime
+    """Time by the clock of the store."""
+    answers: Answers
 
-    def __init__(self) -> None:
+
+_ENTRIES: Final = TypeAdapter(_Entry)
+
+
+class AnswerCache:
+    """Answers in a store: of one flow in memory, or of all processes that use SQLite, Redis or PostgreSQL.
+
+    While one caller asks a model, other callers that want the same answer wait for it. If the store fails,
+    that is logged, the model is asked, and the call goes on.
+    """
+
+    def __init__(
+        self, store: RunStore, *, size: int = DEFAULT_SIZE, age: timedelta | float | None = None
+    ) -> None:
+        """Keep at most about `size` answers, none of them longer than `age`, a duration or seconds.
+
+        The oldest are deleted first. Surplus answers are deleted when others are written, so there can be a
+        tenth more for a while.
+
+        Raises:
+            ConfigurationError: the size is not at least 1, or the age not above 0.
+        """
+        check_count("cache_size", size, least=1, required=True)
+        kept_for = timedelta(seconds=age) if isinstance(age, int | float) else age
+        if kept_for is not None and kept_for <= timedelta(0):
+            raise ConfigurationError("cache_age", age, "a duration above 0: a timedelta, or seconds")
+        self._store, self._size, self._age = store, size, kept_for
         self._flights: dict[tuple[int, str], _Flight] = {}
         """Flights by event loop and key."""
-
-    @abstractmethod
-    async def get(self, key: str) -> Answers | None:
-        """Return the answers under a key, if they are kept."""
-
-    @abstractmethod
-    async def put(self, key: str, answers: Answers) -> None:
-        """Keep answers."""
-
-    @abstractmethod
-    async def drop(self, key: str) -> None:
-        """Forget the answers under a key."""
 
     async def answer(
         self,
@@ -150,65 +166,8 @@ class AnswerCache(ABC):
                 one.waits_for.remove(flight)
         return True
 
-
-class SessionCache(AnswerCache):
-    """The answers of one flow, in memory: the last 10,000 that were written."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._answers: dict[str, Answers] = {}
-
     async def get(self, key: str) -> Answers | None:
-        """See `AnswerCache`."""
-        return self._answers.get(key)
-
-    async def put(self, key: str, answers: Answers) -> None:
-        """See `AnswerCache`."""
-        self._answers[key] = answers
-        if len(self._answers) > DEFAULT_SIZE:
-            del self._answers[next(iter(self._answers))]
-
-    async def drop(self, key: str) -> None:
-        """See `AnswerCache`."""
-        self._answers.pop(key, None)
-
-
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    written_at: datetime
-    """Time by the clock of the store."""
-    answers: Answers
-
-
-_ENTRIES: Final = TypeAdapter(_Entry)
-
-
-class GlobalCache(AnswerCache):
-    """Answers in a store, for all processes that use it: SQLite, Redis, PostgreSQL, or memory.
-
-    If the store fails, that is logged, the model is asked, and the call goes on.
-    """
-
-    def __init__(
-        self, store: RunStore, *, size: int = DEFAULT_SIZE, age: timedelta | float | None = None
-    ) -> None:
-        """Keep at most about `size` answers, none of them longer than `age`, a duration or seconds.
-
-        The oldest are deleted first. Surplus answers are deleted when others are written, so there can be a
-        tenth more for a while.
-
-        Raises:
-            ConfigurationError: the size is not at least 1, or the age not above 0.
-        """
-        super().__init__()
-        check_count("cache_size", size, least=1, required=True)
-        kept_for = timedelta(seconds=age) if isinstance(age, int | float) else age
-        if kept_for is not None and kept_for <= timedelta(0):
-            raise ConfigurationError("cache_age", age, "a duration above 0: a timedelta, or seconds")
-        self._store, self._size, self._age = store, size, kept_for
-
-    async def get(self, key: str) -> Answers | None:
-        """See `AnswerCache`."""
+        """Return the answers under a key, if they are kept."""
         try:
             stored = await self._store.read(_PREFIX + key)
         except StoreUnavailable:
@@ -218,7 +177,7 @@ class GlobalCache(AnswerCache):
         return None if entry is None or self._is_too_old(entry, stored.now) else entry.answers
 
     async def put(self, key: str, answers: Answers) -> None:
-        """See `AnswerCache`."""
+        """Keep answers."""
         name = _PREFIX + key
         try:
             before = await self._store.read(name)
@@ -232,7 +191,7 @@ class GlobalCache(AnswerCache):
             logger.warning("the cache cannot be written; the answer is not kept", exc_info=True)
 
     async def drop(self, key: str) -> None:
-        """See `AnswerCache`."""
+        """Forget the answers under a key."""
         try:
             await self._store.delete(_PREFIX + key)
         except StoreUnavailable:
@@ -262,9 +221,9 @@ class GlobalCache(AnswerCache):
 
 
 @functools.lru_cache(maxsize=64)
-def global_cache(store: RunStore, size: int, age: timedelta | float | None) -> GlobalCache:
+def global_cache(store: RunStore, size: int, age: timedelta | float | None) -> AnswerCache:
     """Return the cache in a store. All calls of this process share it, so that they wait for each other."""
-    return GlobalCache(store, size=size, age=age)
+    return AnswerCache(store, size=size, age=age)
 
 
 @functools.cache
@@ -278,7 +237,10 @@ def session_cache(scope: Scope) -> AnswerCache | None:
     flow = flow_run_of(scope)
     if flow is None:
         return None
-    cache: AnswerCache = flow.outermost.session.setdefault("answers", SessionCache())
+    session = flow.outermost.session
+    if "answers" not in session:
+        session["answers"] = AnswerCache(MemoryRunStore())
+    cache: AnswerCache = session["answers"]
     return cache
 
 

@@ -83,9 +83,11 @@ class Function(BaseStep[Any, OutputT], MapsRows[OutputT], Generic[P, OutputT]):
         Raises:
             CompileError: the declaration cannot work. Every problem is named.
         """
-        plain = _plain_function(function)
-        functools.update_wrapper(self, plain)  # first, because it also takes the attributes of the function
-        self.function: Final = plain
+        if not isinstance(function, FunctionType):
+            name = getattr(function, "__name__", repr(function))
+            raise CompileError(f"function {name!r}", ("it must be a function: def or async def",))
+        functools.update_wrapper(self, function)  # first, because it also takes the function's attributes
+        self.function: Final = function
         """The decorated function."""
         self.signature: Final = Signature(self.function)
         """The declared parameters and result."""
@@ -306,14 +308,6 @@ class Function(BaseStep[Any, OutputT], MapsRows[OutputT], Generic[P, OutputT]):
         self, arguments: Mapping[str, Any], context: StepContext[Any], draft: CallDraft
     ) -> OutputT:
         """Make the call itself. The preconditions hold."""
-
-
-def _plain_function(decorated: object) -> FunctionType:
-    """Return the decorated function. Raises `CompileError` if it is not a function."""
-    if isinstance(decorated, FunctionType):
-        return decorated
-    name = getattr(decorated, "__name__", repr(decorated))
-    raise CompileError(f"function {name!r}", ("it must be a function: def or async def",))
 
 
 def without_options(decorator: str, given: object, needed: str) -> CompileError:

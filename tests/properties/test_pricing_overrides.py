@@ -11,7 +11,7 @@ from pydantic_ai.messages import ModelResponse
 from pydantic_ai.usage import RequestUsage
 
 from fastroai.usage import CostCalculator
-from fastroai.usage.prices.upper_prices import PriceConditions
+from fastroai.usage.prices.flat_prices import PriceConditions
 
 MODELS = ("gpt-4o", "gpt-5.4", "claude-sonnet-4-5", "gemini-2.5-pro", "in-house")
 PROVIDERS = {

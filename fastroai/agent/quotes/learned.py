@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from decimal import Decimal
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
 from fastroai.forks import in_forked_process
 from fastroai.records import exact_sum, ratio
@@ -175,10 +175,5 @@ class UsualRequest:
         )
 
 
-class PastRequests(Past[PastRequest, UsualRequest]):
-    """The last requests of one agent under budgets, by model."""
-
-    __slots__ = ()
-
-    def __init__(self) -> None:
-        super().__init__(UsualRequest.of)
+PastRequests: TypeAlias = Past[PastRequest, UsualRequest]
+"""The last requests of one agent under budgets, by model."""

@@ -53,7 +53,7 @@ from fastroai.agent.other_models import batches
 from fastroai.agent.other_models.batching import current_batching
 from fastroai.agent.other_models.unanswered import Unanswered, continued_job, current_plain_run, works_on
 from fastroai.agent.other_models.unmetered import FollowedMethods, refuse_in_runs, refuse_session
-from fastroai.agent.quotes.learned import PastRequests
+from fastroai.agent.quotes.learned import PastRequests, UsualRequest
 from fastroai.agent.requests.inner_models import InnerModels
 from fastroai.agent.requests.request_attempt import Outgrown, RequestAttempt
 from fastroai.agent.requests.request_terms import BatchTerms, CompactionTerms, Terms, rejects_answer
@@ -124,7 +124,7 @@ class Metered(AbstractCapability[Any]):
         super().__init__()
         self.calculator = calculator_of(cost_calculator, CostCalculator())
         self.request_retries = request_retries
-        self.past_requests = PastRequests()
+        self.past_requests = PastRequests(UsualRequest.of)
         self.unanswered = Unanswered()
         self._metered: tuple[_Known, ...] = ()
 
@@ -247,7 +247,8 @@ class Metered(AbstractCapability[Any]):
         """
         if isinstance(fallback.use, str):
             return self.models.get(fallback.use)
-        OwnedModel(fallback.use).come_to_this_loop()
+        # As PydanticAI does for the model of a run: it gets a new client if the last loop has ended.
+        refresh_http_client(OwnedModel(fallback.use))
         return fallback.use
 
     async def for_run(self, ctx: RunContext[Any]) -> AbstractCapability[Any]:
@@ -457,10 +458,6 @@ class OwnedModel(WrapperModel):
 
     Else a `FallbackModel` would wait at its lock, which several event loops must not share.
     """
-
-    def come_to_this_loop(self) -> None:
-        """Do what PydanticAI does for the model of a run: give it a new client if the last loop has ended."""
-        refresh_http_client(self)
 
     async def __aenter__(self) -> Self:
         return self
@@ -719,7 +716,8 @@ class MeteredModel(FollowedMethods, OwnedModel):
             return None
         if not known.is_pending:
             return self._replayed(known, terms)
-        attempt = self._rejoined(scope, terms, run, on_record, known)
+        attempt = batches.rejoined(scope, terms, run, on_record, known)
+        self.meter.unanswered.keep(attempt, self._run_or(scope))
         messages = [*terms.messages, known.response]
         ask = functools.partial(terms.wrapped.request, messages, terms.settings, terms.parameters)
         try:
@@ -730,19 +728,6 @@ class MeteredModel(FollowedMethods, OwnedModel):
             await attempt.give_up()
             attempt.mark_retried()
             return None
-
-    def _rejoined(
-        self,
-        scope: Scope,
-        terms: Terms,
-        run: AgentRun | None,
-        on_record: RequestOnRecord,
-        known: KnownResponse,
-    ) -> RequestAttempt:
-        """Keep a request that an earlier process has sent until its answer is collected."""
-        attempt = batches.rejoined(scope, terms, run, on_record, known)
-        self.meter.unanswered.keep(attempt, self._run_or(scope))
-        return attempt
 
     def _waiting(self, scope: Scope, job: str | None) -> RequestAttempt | None:
         return None if job is None else self.meter.unanswered.find(self._run_or(scope), job)
@@ -839,7 +824,8 @@ class MeteredModel(FollowedMethods, OwnedModel):
         if not known.is_pending:
             note_metered(known.response)
             return self._replayed(known, terms)
-        self._rejoined(scope, terms, run, on_record, known)
+        attempt = batches.rejoined(scope, terms, run, on_record, known)
+        self.meter.unanswered.keep(attempt, self._run_or(scope))
         return known.response
 
     async def _note_batch(self, pending: ModelResponse) -> None:

@@ -21,7 +21,6 @@ from fastroai.agent.requests.request_terms import Terms
 from fastroai.agent.requests.stated_cost import stated_cost
 from fastroai.agent.requests.wire import (
     AttemptOnWire,
-    StatedInHeaders,
     listening,
     note_sight,
     tell_once,
@@ -69,7 +68,6 @@ class RequestAttempt:
     on_record: RequestOnRecord | None = None
     reservation: Reservation[Terms] = field(init=False)  # pyright: ignore[reportInvalidTypeArguments]
     """Set by `admit`. Nothing else is done with an attempt before."""
-    cost_headers: StatedInHeaders | None = None
     wire: AttemptOnWire | None = None
     outgrown: Terms | None = None
     """The terms of the request as it is about to be sent, if it is larger than the one that was admitted."""
@@ -111,12 +109,10 @@ class RequestAttempt:
             UnmeteredRequestError: under a limit, the model was about to send a second request.
         """
         names = self.terms.meter.calculator.cost_headers(base_url_of(self.terms.wrapped))
-        wire = self.wire = AttemptOnWire(self.may_leave if self.reservation.is_limited else None)
-        if names:
-            self.cost_headers = StatedInHeaders(names)
+        wire = self.wire = AttemptOnWire(names, self.may_leave if self.reservation.is_limited else None)
         watch(self.terms.wrapped.provider)
         try:
-            with listening(wire, *([] if self.cost_headers is None else [self.cost_headers])):
+            with listening(wire):
                 yield
             self._note_sight(wire)
         except BaseException as error:
@@ -312,8 +308,8 @@ class RequestAttempt:
 
     def _cost(self, response: ModelResponse, *, measured: bool) -> RequestCost:
         stated_usd = stated_cost(response, None if self.wire is None else self.wire.body)
-        if stated_usd is None and self.cost_headers is not None:
-            stated_usd = self.cost_headers.usd
+        if stated_usd is None and self.wire is not None:
+            stated_usd = self.wire.usd
         if not measured:  # a price for a part of the usage would pass for the whole cost
             return UNKNOWN_COST if stated_usd is None else UNKNOWN_COST.billed(stated_usd)
         cost = self.terms.meter.calculator.cost_of(
@@ -506,13 +502,10 @@ class RequestAttempt:
 
     def _kept(self, response: ModelResponse | None) -> ModelResponse | None:
         """Return a response to keep on record. A resumed run asks again for an answer that was cut."""
-        return None if response is None or self._is_cut_answer(response) else response
-
-    def _is_cut_answer(self, response: ModelResponse) -> bool:
-        """Return whether a response is only the beginning of an answer."""
-        return (self.reservation.short is not None and response.finish_reason == "length") or is_cut(
-            response, streamed=self.terms.streamed, model=self.terms.wrapped
-        )
+        if response is None or (self.reservation.short is not None and response.finish_reason == "length"):
+            return None
+        was_cut = is_cut(response, streamed=self.terms.streamed, model=self.terms.wrapped)
+        return None if was_cut else response
 
     def mark_retried(self) -> None:
         """Note that another attempt follows."""

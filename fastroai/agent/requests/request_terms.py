@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
 from math import ceil
-from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, Protocol, Self
 
 from pydantic_ai.messages import (
     ModelMessage,
@@ -28,8 +28,7 @@ from pydantic_ai.usage import RequestUsage
 from fastroai import usage
 from fastroai.agent.models import repeats_by_itself
 from fastroai.agent.one_time import load_tokenizer
-from fastroai.agent.quotes.learned import PastRequest, UsualRequest
-from fastroai.agent.requests.meter import Meter
+from fastroai.agent.quotes.learned import PastRequest, PastRequests, UsualRequest
 from fastroai.agent.requests.wire import is_in_sight
 from fastroai.records import EXACT, RequestRecord
 from fastroai.usage.facts.allowances import COMPACTION_PROMPT, OTHER
@@ -40,7 +39,7 @@ from fastroai.usage.prices.advisor import ADVISOR_MODEL
 from fastroai.usage.prices.asked_prices import asked_tier, caches_half_a_day
 
 if TYPE_CHECKING:
-    from fastroai.usage import AskedRequest, InputPart, ModelFallback, RequestBound
+    from fastroai.usage import AskedRequest, CostCalculator, InputPart, ModelFallback, RequestBound
 
 logger = logging.getLogger("fastroai.agent")
 
@@ -57,6 +56,18 @@ COUNTED_WITHIN: Final = 5.0
 """Seconds that a provider may take to count the input of a request."""
 MARGIN: Final = Decimal("1.25")
 """Factor on the mean of past requests, which gives the expectation of the next one."""
+
+
+class Meter(Protocol):
+    """A `Metered`, as its runs and requests see it."""
+
+    calculator: CostCalculator
+    past_requests: PastRequests
+    """The past requests of its agent."""
+
+    def fallback_model(self, fallback: ModelFallback) -> Model:
+        """Return the model to step down to when the budget runs low."""
+        ...
 
 
 @dataclass

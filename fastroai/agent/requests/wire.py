@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from weakref import WeakSet
 
 from fastroai.agent.requests.stated_cost import usd_amount
@@ -83,55 +83,58 @@ class Incoming:
         return self.headers.get("content-type", "").startswith(_EVENT_STREAM)
 
 
-class Listener(Protocol):
-    """Somebody who is told of what goes over the wire."""
+class StatedInHeaders:
+    """Listens to a request: reads its cost from headers of the responses, where a gateway states it there."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        """Read the first of the headers `names` that a response has."""
+        self._names = names
+        self._costs: list[Decimal | None] = []
+
+    @property
+    def usd(self) -> Decimal | None:
+        """The total that all responses state, in US dollars; `None` if one of them states nothing."""
+        known = [cost for cost in self._costs if cost is not None]
+        return exact_sum(known) if known and len(known) == len(self._costs) else None
 
     def sends(self, request: Outgoing) -> None:
-        """Take note of a request before it leaves. Raise `HeldBack` to hold it back."""
-        ...
+        """Do nothing before a request leaves: requests state no cost."""
 
     def receives(self, response: Incoming) -> None:
-        """Take note of a response."""
-        ...
+        """Read the headers of a response.
+
+        The headers of a stream arrive before its answer is written, so they cannot tell its cost.
+        """
+        if response.method != "POST" or not 200 <= response.status < 300 or response.is_stream:
+            return
+        headers = response.headers
+        self._costs.append(next((usd_amount(headers[name]) for name in self._names if name in headers), None))
 
 
-_listeners: Final[ContextVar[tuple[Listener, ...]]] = ContextVar("fastroai_wire", default=())
-"""The listeners of this task. They are not kept by scope, as several requests go on at once under one."""
-
-
-@contextmanager
-def listening(*listeners: Listener) -> Iterator[None]:
-    """Tell listeners of what this task, and the tasks and threads that it starts, send and receive.
-
-    Listeners from outside are not told: what they listen to is another request.
-    """
-    token = _listeners.set(listeners)
-    try:
-        yield
-    finally:
-        _listeners.reset(token)
-
-
-@dataclass(eq=False, slots=True)
-class AttemptOnWire:
+class AttemptOnWire(StatedInHeaders):
     """The requests to the endpoint of a model that one attempt sends. There should be one.
 
     It holds back the request that an SDK sends again by itself after a failure, as nobody has admitted it.
     """
 
-    may_leave: Callable[[object], bool] | None
-    """Function that decides by the body whether a request may leave; `None` if nothing limits it."""
-    sent: int = 0
-    """Number of requests that have left for the endpoint to which the first one went."""
-    held_back: Literal["repeated", "second", "refused"] | None = None
-    """Why a request was held back; `None` if none was. `repeated`: the SDK was about to send it again after a
-    failure. `second`: under a limit, the model was about to ask again after an answer. `refused`: it may not
-    leave with its body."""
-    status: int | None = None
-    """The status of the last response; `None` if the last request brought none."""
-    body: object = None
-    """The decoded JSON of the last response; `None` if it is something else, or a stream."""
-    _url: str | None = None
+    def __init__(self, cost_headers: Sequence[str], may_leave: Callable[[object], bool] | None) -> None:
+        """Listen to an attempt.
+
+        `may_leave` decides by the body whether a request may leave; it is `None` if nothing limits it.
+        """
+        super().__init__(cost_headers)
+        self._may_leave = may_leave
+        self._url: str | None = None
+        self.sent = 0
+        """Number of requests that have left for the endpoint to which the first one went."""
+        self.held_back: Literal["repeated", "second", "refused"] | None = None
+        """Why a request was held back; `None` if none was. `repeated`: the SDK was about to send it again
+        after a failure. `second`: under a limit, the model was about to ask again after an answer. `refused`:
+        it may not leave with its body."""
+        self.status: int | None = None
+        """The status of the last response; `None` if the last request brought none."""
+        self.body: object = None
+        """The decoded JSON of the last response; `None` if it is something else, or a stream."""
 
     @property
     def was_seen(self) -> bool:
@@ -151,10 +154,10 @@ class AttemptOnWire:
         is_again = request.url == self._url and self.status not in _ASKS_AGAIN
         if self.sent and is_again and (self.status is None or self.status >= 300):
             self.held_back = "repeated"
-        elif self.may_leave is not None:
+        elif self._may_leave is not None:
             if self.sent and is_again:
                 self.held_back = "second"
-            elif not self.may_leave(request.body):
+            elif not self._may_leave(request.body):
                 self.held_back = "refused"
         if self.held_back is not None:
             raise HeldBack
@@ -163,39 +166,27 @@ class AttemptOnWire:
         self.status = None
 
     def receives(self, response: Incoming) -> None:
-        """Note the status and the body of a response."""
+        """Note the status and the body of a response, and read its headers."""
+        super().receives(response)
         if response.method == "POST":
             self.status, self.body = response.status, response.body
 
 
-class StatedInHeaders:
-    """Reads the cost of a request from headers of the responses to it, where a gateway states it there."""
+_listener: Final[ContextVar[StatedInHeaders | None]] = ContextVar("fastroai_wire", default=None)
+"""The listener of this task. It is not kept by scope, as several requests go on at once under one."""
 
-    __slots__ = ("_costs", "_names")
 
-    def __init__(self, names: Sequence[str]) -> None:
-        """Read the first of the headers `names` that a response has."""
-        self._names = names
-        self._costs: list[Decimal | None] = []
+@contextmanager
+def listening(listener: StatedInHeaders) -> Iterator[None]:
+    """Tell a listener of what this task, and the tasks and threads that it starts, send and receive.
 
-    @property
-    def usd(self) -> Decimal | None:
-        """The total that all responses state, in US dollars; `None` if one of them states nothing."""
-        known = [cost for cost in self._costs if cost is not None]
-        return exact_sum(known) if known and len(known) == len(self._costs) else None
-
-    def sends(self, request: Outgoing) -> None:
-        """Do nothing: requests state no cost."""
-
-    def receives(self, response: Incoming) -> None:
-        """Read the headers of a response.
-
-        The headers of a stream arrive before its answer is written, so they cannot tell its cost.
-        """
-        if response.method != "POST" or not 200 <= response.status < 300 or response.is_stream:
-            return
-        headers = response.headers
-        self._costs.append(next((usd_amount(headers[name]) for name in self._names if name in headers), None))
+    A listener from outside is not told: what it listens to is another request.
+    """
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
 
 
 # --- the hooks ---
@@ -276,22 +267,18 @@ def _http_client_of(client: object) -> HTTPClient | None:
 
 
 async def _see_request(request: httpx.Request | httpx2.Request) -> None:
-    if listeners := _listeners.get():
-        outgoing = Outgoing(request.method, str(request.url), _json(_content(request)))
-        for listener in listeners:
-            listener.sends(outgoing)
+    if (listener := _listener.get()) is not None:
+        listener.sends(Outgoing(request.method, str(request.url), _json(_content(request))))
 
 
 async def _see_response(response: httpx.Response | httpx2.Response) -> None:
-    if not (listeners := _listeners.get()):
+    if (listener := _listener.get()) is None:
         return
     headers = response.headers
     body = None
     if headers.get("content-type", "").startswith("application/json"):
         body = _json(await response.aread())  # a response is kept once it is read; the SDK reads it there
-    incoming = Incoming(response.request.method, response.status_code, headers, body)
-    for listener in listeners:
-        listener.receives(incoming)
+    listener.receives(Incoming(response.request.method, response.status_code, headers, body))
 
 
 def _content(request: httpx.Request | httpx2.Request) -> bytes | None:
@@ -340,23 +327,23 @@ class _WatchedStub:
 
     async def GetCompletion(self, request: Any, **options: Any) -> Any:  # noqa: N802  # as the stub has it
         """Send a request for a whole answer."""
-        listeners = _tell_xai_request(request)
+        listener = _tell_xai_request(request)
         response = await self._stub.GetCompletion(request, **options)
-        _tell_xai_response(listeners, response)
+        _tell_xai_response(listener, response)
         return response
 
     def GetCompletionChunk(self, request: Any, **options: Any) -> Any:  # noqa: N802
         """Send a request for a stream."""
-        listeners = _tell_xai_request(request)
+        listener = _tell_xai_request(request)
         call = self._stub.GetCompletionChunk(request, **options)
-        return _WatchedStream(call, listeners) if listeners else call
+        return call if listener is None else _WatchedStream(call, listener)
 
 
 class _WatchedStream:
     """A stream of xAI's SDK. Its last chunk has the bill."""
 
-    def __init__(self, call: Any, listeners: tuple[Listener, ...]) -> None:
-        self._call, self._listeners = call, listeners
+    def __init__(self, call: Any, listener: StatedInHeaders) -> None:
+        self._call, self._listener = call, listener
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._call, name)
@@ -364,23 +351,20 @@ class _WatchedStream:
     async def __aiter__(self) -> AsyncIterator[Any]:
         async for chunk in self._call:
             if chunk.HasField("usage"):
-                _tell_xai_response(self._listeners, chunk)
+                _tell_xai_response(self._listener, chunk)
             yield chunk
 
 
-def _tell_xai_request(request: Any) -> tuple[Listener, ...]:
-    if listeners := _listeners.get():
-        outgoing = Outgoing("POST", "GetCompletion", _xai_fields(request))
-        for listener in listeners:
-            listener.sends(outgoing)
-    return listeners
+def _tell_xai_request(request: Any) -> StatedInHeaders | None:
+    if (listener := _listener.get()) is not None:
+        listener.sends(Outgoing("POST", "GetCompletion", _xai_fields(request)))
+    return listener
 
 
-def _tell_xai_response(listeners: tuple[Listener, ...], response: Any) -> None:
-    if listeners:
+def _tell_xai_response(listener: StatedInHeaders | None, response: Any) -> None:
+    if listener is not None:
         body = {"model": response.model, "usage": _xai_fields(response.usage)}
-        for listener in listeners:
-            listener.receives(Incoming("POST", 200, {}, body))
+        listener.receives(Incoming("POST", 200, {}, body))
 
 
 def _xai_fields(message: Any) -> object:
@@ -390,15 +374,11 @@ def _xai_fields(message: Any) -> object:
 
 
 def _see_boto_request(request: Any, **_: object) -> None:
-    if listeners := _listeners.get():
-        outgoing = Outgoing(request.method, str(request.url), _json(request.body))
-        for listener in listeners:
-            listener.sends(outgoing)
+    if (listener := _listener.get()) is not None:
+        listener.sends(Outgoing(request.method, str(request.url), _json(request.body)))
 
 
 def _see_boto_response(parsed_response: object = None, **_: object) -> None:
-    if (listeners := _listeners.get()) and isinstance(parsed_response, Mapping):
+    if (listener := _listener.get()) is not None and isinstance(parsed_response, Mapping):
         told = parsed_response.get("ResponseMetadata", {})
-        incoming = Incoming("POST", told.get("HTTPStatusCode", 200), told.get("HTTPHeaders", {}))
-        for listener in listeners:
-            listener.receives(incoming)
+        listener.receives(Incoming("POST", told.get("HTTPStatusCode", 200), told.get("HTTPHeaders", {})))

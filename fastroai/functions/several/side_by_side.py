@@ -25,10 +25,6 @@ T3 = TypeVar("T3", default=Never)
 T4 = TypeVar("T4", default=Never)
 T5 = TypeVar("T5", default=Never)
 T6 = TypeVar("T6", default=Never)
-T7 = TypeVar("T7", default=Never)
-T8 = TypeVar("T8", default=Never)
-T9 = TypeVar("T9", default=Never)
-T10 = TypeVar("T10", default=Never)
 # The default `Never` adds nothing to a union: it is the type for a coroutine that is not given.
 
 Call: TypeAlias = Coroutine[Any, Any, T]
@@ -51,9 +47,9 @@ class _All(_Options[T], Generic[T], total=False):
     require: Literal["all"]
 
 
-# Type checkers can tell the types in a tuple only for a fixed number of coroutines: here, up to ten; of
-# outcomes, up to five. A union of ten types needs one overload, which writes out its options: pyright leaves
-# type variables without an argument in a `TypedDict`.
+# Type checkers can tell the types in a tuple only for a fixed number of coroutines: here, up to six, as in
+# `asyncio.gather`; of outcomes, up to three. A union needs one overload, which writes out its options:
+# pyright leaves type variables without an argument in a `TypedDict`.
 
 
 @overload
@@ -93,60 +89,6 @@ def parallel(
 ) -> Pending[tuple[T1, T2, T3, T4, T5, T6]]: ...
 @overload
 def parallel(
-    a: Call[T1],
-    b: Call[T2],
-    c: Call[T3],
-    d: Call[T4],
-    e: Call[T5],
-    f: Call[T6],
-    g: Call[T7],
-    /,
-    **options: Unpack[_All[tuple[T1, T2, T3, T4, T5, T6, T7]]],
-) -> Pending[tuple[T1, T2, T3, T4, T5, T6, T7]]: ...
-@overload
-def parallel(
-    a: Call[T1],
-    b: Call[T2],
-    c: Call[T3],
-    d: Call[T4],
-    e: Call[T5],
-    f: Call[T6],
-    g: Call[T7],
-    h: Call[T8],
-    /,
-    **options: Unpack[_All[tuple[T1, T2, T3, T4, T5, T6, T7, T8]]],
-) -> Pending[tuple[T1, T2, T3, T4, T5, T6, T7, T8]]: ...
-@overload
-def parallel(
-    a: Call[T1],
-    b: Call[T2],
-    c: Call[T3],
-    d: Call[T4],
-    e: Call[T5],
-    f: Call[T6],
-    g: Call[T7],
-    h: Call[T8],
-    i: Call[T9],
-    /,
-    **options: Unpack[_All[tuple[T1, T2, T3, T4, T5, T6, T7, T8, T9]]],
-) -> Pending[tuple[T1, T2, T3, T4, T5, T6, T7, T8, T9]]: ...
-@overload
-def parallel(
-    a: Call[T1],
-    b: Call[T2],
-    c: Call[T3],
-    d: Call[T4],
-    e: Call[T5],
-    f: Call[T6],
-    g: Call[T7],
-    h: Call[T8],
-    i: Call[T9],
-    j: Call[T10],
-    /,
-    **options: Unpack[_All[tuple[T1, T2, T3, T4, T5, T6, T7, T8, T9, T10]]],
-) -> Pending[tuple[T1, T2, T3, T4, T5, T6, T7, T8, T9, T10]]: ...
-@overload
-def parallel(
     a: Call[T1], /, *, require: Literal[0], **options: Unpack[_Options[tuple[Outcome[T1]]]]
 ) -> Pending[tuple[Outcome[T1]]]: ...
 @overload
@@ -171,44 +113,17 @@ def parallel(
 @overload
 def parallel(
     a: Call[T1],
-    b: Call[T2],
-    c: Call[T3],
-    d: Call[T4],
-    /,
-    *,
-    require: Literal[0],
-    **options: Unpack[_Options[tuple[Outcome[T1], Outcome[T2], Outcome[T3], Outcome[T4]]]],
-) -> Pending[tuple[Outcome[T1], Outcome[T2], Outcome[T3], Outcome[T4]]]: ...
-@overload
-def parallel(
-    a: Call[T1],
-    b: Call[T2],
-    c: Call[T3],
-    d: Call[T4],
-    e: Call[T5],
-    /,
-    *,
-    require: Literal[0],
-    **options: Unpack[_Options[tuple[Outcome[T1], Outcome[T2], Outcome[T3], Outcome[T4], Outcome[T5]]]],
-) -> Pending[tuple[Outcome[T1], Outcome[T2], Outcome[T3], Outcome[T4], Outcome[T5]]]: ...
-@overload
-def parallel(
-    a: Call[T1],
     b: Call[T2] = ...,
     c: Call[T3] = ...,
     d: Call[T4] = ...,
     e: Call[T5] = ...,
     f: Call[T6] = ...,
-    g: Call[T7] = ...,
-    h: Call[T8] = ...,
-    i: Call[T9] = ...,
-    j: Call[T10] = ...,
     /,
     *,
     require: Literal[0],
-    validate: Check[tuple[Outcome[T1 | T2 | T3 | T4 | T5 | T6 | T7 | T8 | T9 | T10], ...]] = None,
+    validate: Check[tuple[Outcome[T1 | T2 | T3 | T4 | T5 | T6], ...]] = None,
     concurrency: int | None = None,
-) -> Pending[tuple[Outcome[T1 | T2 | T3 | T4 | T5 | T6 | T7 | T8 | T9 | T10], ...]]: ...
+) -> Pending[tuple[Outcome[T1 | T2 | T3 | T4 | T5 | T6], ...]]: ...
 @overload
 def parallel(
     *coroutines: Call[T], require: Literal[0], **options: Unpack[_Options[tuple[Outcome[T], ...]]]
@@ -221,16 +136,12 @@ def parallel(
     d: Call[T4] = ...,
     e: Call[T5] = ...,
     f: Call[T6] = ...,
-    g: Call[T7] = ...,
-    h: Call[T8] = ...,
-    i: Call[T9] = ...,
-    j: Call[T10] = ...,
     /,
     *,
     require: Literal["any"] | int,
-    validate: Check[tuple[T1 | T2 | T3 | T4 | T5 | T6 | T7 | T8 | T9 | T10, ...]] = None,
+    validate: Check[tuple[T1 | T2 | T3 | T4 | T5 | T6, ...]] = None,
     concurrency: int | None = None,
-) -> Pending[tuple[T1 | T2 | T3 | T4 | T5 | T6 | T7 | T8 | T9 | T10, ...]]: ...
+) -> Pending[tuple[T1 | T2 | T3 | T4 | T5 | T6, ...]]: ...
 @overload
 def parallel(
     *coroutines: Call[T], require: Require = "all", **options: Unpack[_Options[tuple[T, ...]]]
@@ -310,12 +221,8 @@ def race(
     d: Call[T4] = ...,
     e: Call[T5] = ...,
     f: Call[T6] = ...,
-    g: Call[T7] = ...,
-    h: Call[T8] = ...,
-    i: Call[T9] = ...,
-    j: Call[T10] = ...,
     /,
-) -> Pending[T1 | T2 | T3 | T4 | T5 | T6 | T7 | T8 | T9 | T10]: ...
+) -> Pending[T1 | T2 | T3 | T4 | T5 | T6]: ...
 @overload
 def race(*coroutines: Call[T]) -> Pending[T]: ...
 def race(*coroutines: Call[Any]) -> Pending[Any]:

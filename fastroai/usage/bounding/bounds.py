@@ -163,7 +163,7 @@ class AskedRequest:
     @property
     def _rules(self) -> InputRules:
         """The rules that count its input: by the tokenizer if `prepare` has loaded it, else by bytes."""
-        return InputRules.of(self.host, _count_of(self.host), PDF_SIZES.size, self._sent[0])
+        return InputRules.of(self.host, _count_of(self.host), self._sent[0])
 
     @cached_property
     def _beginnings(self) -> Sequence[bytes]:
@@ -173,7 +173,7 @@ class AskedRequest:
     def _counted(self) -> _Counted:
         """What is counted of its input."""
         texts, rendered = _Collected(), _Collected()
-        rules = InputRules.of(self.host, texts.add, PDF_SIZES.size, self._sent[0])
+        rules = InputRules.of(self.host, texts.add, self._sent[0])
         most = self._most_input(replace(rules, render=rendered.add))
         return _Counted(texts, rendered, is_all=most.tokens is not None)
 

@@ -12,7 +12,7 @@ reference). They were billed as output once, so they are at most that many token
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -37,12 +37,11 @@ from pydantic_core import PydanticSerializationError
 from fastroai.errors import how_to_install
 from fastroai.usage.bounding.definitions import definition_tokens
 from fastroai.usage.bounding.image_sizes import image_size
-from fastroai.usage.bounding.pdf_sizes import can_read_pdfs
+from fastroai.usage.bounding.pdf_sizes import PDF_SIZES, can_read_pdfs
 from fastroai.usage.bounding.pieces import Piece, pieces_of
 from fastroai.usage.bounding.surface import unlisted_in_parameters
 from fastroai.usage.bounding.tokenizers import Count, bytes_of
 from fastroai.usage.facts.allowances import REASONING_STEP, Allowances
-from fastroai.usage.facts.documents import PdfSize
 from fastroai.usage.facts.provider import ModelFacts
 from fastroai.usage.facts.settings import SERVER_SIDE_INPUT_SETTINGS
 
@@ -70,8 +69,6 @@ class InputRules:
 
     provider: str
     count: Count
-    pdf_size: Callable[[bytes], PdfSize | None]
-    """A function that returns the size of a PDF; `None` if it cannot be told."""
     allowances: Allowances
     facts: ModelFacts | None
     """The documented facts of the model."""
@@ -81,19 +78,12 @@ class InputRules:
     """The media resolution for all files of a request to Google."""
 
     @classmethod
-    def of(
-        cls,
-        host: Host,
-        count: Count,
-        pdf_size: Callable[[bytes], PdfSize | None],
-        settings: Mapping[str, object] | None = None,
-    ) -> InputRules:
-        """Return the rules for a host, with functions that count a text's tokens and measure a PDF."""
+    def of(cls, host: Host, count: Count, settings: Mapping[str, object] | None = None) -> InputRules:
+        """Return the rules for a host, with a function that counts a text's tokens."""
         asked = (settings or {}).get("google_video_resolution")
         return cls(
             provider=host.provider,
             count=count,
-            pdf_size=pdf_size,
             allowances=host.allowances,
             facts=host.facts,
             resolution="auto" if asked is None else str(getattr(asked, "value", asked)),
@@ -177,14 +167,11 @@ def _request_part(rules: InputRules, part: ModelRequestPart) -> int:
     if part.part_kind == "speech":
         raise _NotInBody("the size of speech in tokens is not documented")
     # PydanticAI renders parts of other kinds as text before it sends them.
-    rendered = rules.render(_FRAME) + rules.render(_dumped(part))
+    dumped = ModelMessagesTypeAdapter.dump_json([ModelRequest(parts=[part])]).decode()
+    rendered = rules.render(_FRAME) + rules.render(dumped)
     if isinstance(part, RetryFeedbackPart | RetryPromptPart):
         rendered += rules.render(part.model_response())
     return rendered
-
-
-def _dumped(part: ModelRequestPart) -> str:
-    return ModelMessagesTypeAdapter.dump_json([ModelRequest(parts=[part])]).decode()
 
 
 def _texts(rules: InputRules, texts: Sequence[str]) -> int:
@@ -240,7 +227,7 @@ def _image(rules: InputRules, item: ImageUrl | BinaryContent, media_type: str) -
 def _pdf(rules: InputRules, item: DocumentUrl | BinaryContent) -> int:
     if rules.facts is None or rules.facts.pdf is None:
         raise _no_rule("application/pdf")
-    size = rules.pdf_size(item.data) if isinstance(item, BinaryContent) else None
+    size = PDF_SIZES.size(item.data) if isinstance(item, BinaryContent) else None
     tokens = rules.facts.pdf.most_tokens(size, _detail(rules, item))
     if tokens is None:
         if isinstance(item, DocumentUrl):

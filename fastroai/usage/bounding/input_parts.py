@@ -20,6 +20,7 @@ from pydantic_ai.messages import (
 
 from fastroai.pydantic_ai_private import is_added_by_pydantic_ai
 from fastroai.usage.bounding.input_bounds import InputRules, most_input, unknown_input
+from fastroai.usage.bounding.pdf_sizes import PDF_SIZES
 from fastroai.usage.bounding.pieces import pieces
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def _parts(
                 yield InputPart(
                     kind=kind,
                     tokens=most([ModelRequest(parts=[each])]),
-                    pages=_pages(rules, item) if kind == "pdf" else None,
+                    pages=_pages(item) if kind == "pdf" else None,
                     by_url=isinstance(item, FileUrl),
                     added_by="PydanticAI" if is_added_by_pydantic_ai(part) else None,
                 )
@@ -155,6 +156,6 @@ def _kind_of(item: object) -> InputKind:
     return "image" if media_type.startswith("image/") else "file"
 
 
-def _pages(rules: InputRules, item: object) -> int | None:
-    size = rules.pdf_size(item.data) if isinstance(item, BinaryContent) else None
+def _pages(item: object) -> int | None:
+    size = PDF_SIZES.size(item.data) if isinstance(item, BinaryContent) else None
     return None if size is None else size.pages

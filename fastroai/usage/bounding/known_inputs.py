@@ -32,7 +32,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_core import PydanticSerializationError, to_json
 
-from fastroai.usage.bounding.pieces import Piece, pieces
+from fastroai.usage.bounding.pieces import pieces
 from fastroai.usage.bounding.surface import unlisted_in_parameters
 from fastroai.usage.facts.settings import DROP_INPUT, SAY_NO_INPUT, SERVER_SIDE_INPUT_SETTINGS
 
@@ -161,7 +161,11 @@ def beginnings(
         return
     yield digest.digest()
     for message in messages:
-        if any(map(_is_elsewhere, pieces([message]))):
+        # An unknown piece, a URL or an uploaded file may name input that is not part of the message.
+        if any(
+            piece.kind == "unknown" or isinstance(piece.item, FileUrl | UploadedFile)
+            for piece in pieces([message])
+        ):
             return
         try:
             digest.update(ModelMessagesTypeAdapter.dump_json([message], exclude=_VOLATILE))
@@ -180,8 +184,3 @@ def _holds_thoughts(message: ModelMessage) -> bool:
     return isinstance(message, ModelResponse) and any(
         not isinstance(part, TextPart | ToolCallPart) or part.provider_details for part in message.parts
     )
-
-
-def _is_elsewhere(piece: Piece) -> bool:
-    """Return whether a piece may name input that is not part of its message."""
-    return piece.kind == "unknown" or isinstance(piece.item, FileUrl | UploadedFile)

@@ -78,7 +78,8 @@ def unseen_input(
         count: A function that returns the most tokens of a text.
         allowance: Tokens that a provider may add to each text.
     """
-    sizes = Counter(None if size is None else _base64_length(size) for size in file_sizes)
+    in_base64 = (None if size is None else (size + 2) // 3 * 4 for size in file_sizes)
+    sizes = Counter(in_base64)
     places: dict[str, str] = {}
     sent: Counter[str] = Counter()
     for place, text in _texts(body, ""):
@@ -148,10 +149,6 @@ def _texts(value: object, place: str) -> Iterator[tuple[str, str]]:
                     yield place, key
                 if names or not (key in _OPAQUE or key in skipped):
                     waiting.append((f"{place}.{key}" if place and place != "." else key, each))
-
-
-def _base64_length(size: int) -> int:
-    return (size + 2) // 3 * 4
 
 
 def _is_file(place: str, text: str, sizes: Counter[int | None]) -> bool:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from genai_prices.data_snapshot import DataSnapshot, get_snapshot
 from genai_prices.types import ModelInfo, ModelPrice, PriceVariant
@@ -13,6 +13,9 @@ from fastroai.usage.facts.billing import FREE_MODELS
 from fastroai.usage.facts.finish_reasons import LOCAL_PROVIDERS
 from fastroai.usage.prices.rate_card import RateCard
 from fastroai.usage.prices.references import first_party_provider
+
+KeyT = TypeVar("KeyT")
+FoundT = TypeVar("FoundT")
 
 _FUNCTION_MODEL: Final = "function:"
 _SHARES_A_URL: Final = "openai-decisions"
@@ -85,32 +88,35 @@ def listed_model(model: str | None, provider: str | None, provider_url: str | No
         provider = None  # the answer of a FunctionModel says so
     if not (provider or provider_url or first_party_provider(model)):
         return None
-    return _models.of(model, provider, provider_url)
+    return _models.of((model, provider, provider_url))
 
 
-class _Models:
-    """Models that were looked up. They are forgotten when the list prices change."""
+class KeptWhileListed(Generic[KeyT, FoundT]):
+    """Results that are found once for each key, and forgotten when the list prices change."""
 
-    def __init__(self) -> None:
+    def __init__(self, find: Callable[[KeyT], FoundT]) -> None:
+        self._find = find
         self._snapshot: DataSnapshot | None = None
-        self._found: dict[tuple[str, str | None, str | None], ListedModel | None] = {}
+        self._found: dict[KeyT, FoundT] = {}
 
-    def of(self, model: str, provider: str | None, url: str | None) -> ListedModel | None:
+    def of(self, key: KeyT) -> FoundT:
+        """Return the result for a key."""
         snapshot = get_snapshot()
         if snapshot is not self._snapshot or len(self._found) > _MOST_KEPT:
             self._snapshot, self._found = snapshot, {}
-        found, key = self._found, (model, provider, url)
+        found = self._found
         if key not in found:
-            found[key] = _find(snapshot, model, provider, url)
+            found[key] = self._find(key)
         return found[key]
 
 
-def _find(snapshot: DataSnapshot, model: str, provider: str | None, url: str | None) -> ListedModel | None:
+def _find(key: tuple[str, str | None, str | None]) -> ListedModel | None:
+    model, provider, url = key
     name = model.removeprefix("models/")  # Google's answers name their models so
     by_url = (None, url) if url and provider != _SHARES_A_URL else None
     for provider_id, provider_url in filter(None, (by_url, (provider, None))):
         try:
-            found, info = snapshot.find_provider_model(name, None, provider_id, provider_url)
+            found, info = get_snapshot().find_provider_model(name, None, provider_id, provider_url)
         except LookupError:
             continue
         if not _has_prices(info) and not _is_free(found.id, info.id):
@@ -131,6 +137,6 @@ def _is_free(provider: str, model: str) -> bool:
 
 
 _MOST_KEPT: Final = 4_096
-_models: Final = _Models()
+_models: Final = KeptWhileListed(_find)
 _cards: Final[dict[tuple[object, ...], tuple[ModelInfo, ModelPrice, RateCard]]] = {}
 """Rate cards, made once for the same prices."""

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from decimal import Decimal
-from functools import lru_cache
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, Unpack, get_args, overload
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, Unpack, get_args
 
 from genai_prices.data_snapshot import DataSnapshot, get_snapshot
 from pydantic_ai.messages import ModelResponse
@@ -23,10 +23,10 @@ from fastroai.usage.money import Amount, whole_number
 from fastroai.usage.prices.advisor import ADVISOR_MODEL, ADVISOR_UNIT, usage_of_advisor
 from fastroai.usage.prices.bought import used_units
 from fastroai.usage.prices.endpoints import NO_ENDPOINTS, Endpoint, Endpoints
-from fastroai.usage.prices.flat_prices import ANY_PRICE, FlatPrices, PriceConditions, flat_override
+from fastroai.usage.prices.flat_list_prices import lower_list_prices, upper_list_prices
+from fastroai.usage.prices.flat_prices import ANY_PRICE, Choose, FlatPrices, PriceConditions, flat_override
 from fastroai.usage.prices.hosts import Host
 from fastroai.usage.prices.list_prices import ListedModel, is_local, listed_model
-from fastroai.usage.prices.lower_prices import lower_list_prices
 from fastroai.usage.prices.model_pricing import ModelPricing, PricingOverride
 from fastroai.usage.prices.overrides import PricingOverrides, canonical_provider
 from fastroai.usage.prices.rate_card import PARTS, ContradictoryUsage, add_up, check_parts
@@ -34,7 +34,6 @@ from fastroai.usage.prices.references import model_reference, near_reference, pr
 from fastroai.usage.prices.request_cost import OVERLAPPING, UNKNOWN_COST, RequestCost
 from fastroai.usage.prices.served_prices import Conditions, ListedPrices, ServedPrices, told_conditions
 from fastroai.usage.prices.updates import refresh_prices, refresh_prices_async, update_prices_in_background
-from fastroai.usage.prices.upper_prices import upper_list_prices
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
@@ -198,23 +197,6 @@ class CostCalculator:
             override = self._overrides.without_prices(name, provider)
             raise UnpricedModelError(name, provider or "", "price", near, override)
         return usd_to_microcents(cost.cost_usd)
-
-    @overload
-    def price(
-        self, response: ModelResponse, /, *, model: str | None = None, provider: str | None = None
-    ) -> Decimal | None: ...
-
-    @overload
-    def price(
-        self,
-        usage: RequestUsage | Tokens,
-        /,
-        *,
-        model: str,
-        provider: str | None = None,
-        provider_url: str | None = None,
-        timestamp: datetime | None = None,
-    ) -> Decimal | None: ...
 
     def price(
         self,
@@ -477,22 +459,7 @@ class CostCalculator:
         `input_tokens` count, or all if it is not given. Prices that `conditions` exclude do not count, such
         as those of cache writes or audio.
         """
-        provider, model = provider_and_name(model, provider)
-        pricings = self._pricings(model, provider, provider_url)
-        listed: FlatPrices | None = None
-        if any(pricing.uses_list_prices for pricing in pricings):
-            found = (
-                upper_list_prices(*listing, input_tokens, conditions)
-                for listing in self._listings(model, provider, provider_url)
-            )
-            listed = next((prices for prices in found if prices is not None), None)
-            region = self._endpoints.region(provider_url, provider or "", model, conditions.inference_geo)
-            if listed is not None:
-                listed = None if region.most is None else listed.in_region(region.most)
-            elif is_local(model, provider):
-                listed = FlatPrices()
-        own = (flat_override(max, pricing, listed, input_tokens, conditions) for pricing in pricings)
-        return FlatPrices.chosen(max, own)
+        return self._flat_prices(max, model, provider, provider_url, input_tokens, conditions)
 
     def lower_prices(
         self, model: str, provider: str | None = None, provider_url: str | None = None
@@ -503,18 +470,36 @@ class CostCalculator:
         the fee for a request. They are the lowest of all service tiers, kinds of tokens (cached ones, for
         example), times and dated snapshots.
         """
+        return self._flat_prices(min, model, provider, provider_url)
+
+    def _flat_prices(
+        self,
+        choose: Choose,
+        model: str,
+        provider: str | None,
+        provider_url: str | None,
+        input_tokens: int | None = None,
+        conditions: PriceConditions = ANY_PRICE,
+    ) -> FlatPrices | None:
+        """Return the highest (`max`) or lowest (`min`) prices that can apply to a request to a model."""
         provider, model = provider_and_name(model, provider)
         pricings = self._pricings(model, provider, provider_url)
         listed: FlatPrices | None = None
         if any(pricing.uses_list_prices for pricing in pricings):
-            found = (lower_list_prices(*listing) for listing in self._listings(model, provider, provider_url))
+            region = self._endpoints.region(provider_url, provider or "", model, conditions.inference_geo)
+            if choose is max:
+                find = partial(upper_list_prices, input_tokens=input_tokens, conditions=conditions)
+                factor = region.most
+            else:
+                find, factor = partial(lower_list_prices), region.known or _ONE
+            found = (find(*listing) for listing in self._listings(model, provider, provider_url))
             listed = next((prices for prices in found if prices is not None), None)
-            region = self._endpoints.region(provider_url, provider or "", model, None)
             if listed is not None:
-                listed = listed.in_region(region.known or _ONE)
+                listed = None if factor is None else listed.in_region(factor)
             elif is_local(model, provider):
                 listed = FlatPrices()
-        return FlatPrices.chosen(min, (flat_override(min, pricing, listed) for pricing in pricings))
+        own = (flat_override(choose, pricing, listed, input_tokens, conditions) for pricing in pricings)
+        return FlatPrices.chosen(choose, own)
 
     def _pricings(self, model: str, provider: str | None, url: str | None) -> list[ModelPricing]:
         """Return the pricings that can apply when a model is asked: its own, and those of its snapshots."""

@@ -10,7 +10,7 @@ from datetime import timedelta
 from decimal import Decimal
 from importlib import import_module
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeGuard, cast, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast, get_args
 
 from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.other_names import by_name, other_names
@@ -356,20 +356,25 @@ def usable_store(store: object) -> SpendStore:
     return store
 
 
-def _lease(lease: Duration) -> float:
-    seconds = in_seconds(lease)
-    if not (_is_number(seconds) and 0 < seconds <= _LONGEST_LEASE):
-        raise ConfigurationError("lease", lease, f"seconds, above 0 and at most {_LONGEST_LEASE:,}")
+def _seconds(option: str, given: object, most: float, expected: str, *, least: float = 0.0) -> float:
+    """Return a duration in seconds: above 0, at least `least`, and at most `most`."""
+    seconds: object = in_seconds(given)
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise ConfigurationError(option, given, expected)
+    if not (0 < seconds <= most and seconds >= least):
+        raise ConfigurationError(option, given, expected)
     return seconds
 
 
+def _lease(lease: object) -> float:
+    expected = f"seconds, above 0 and at most {_LONGEST_LEASE:,}"
+    return _seconds("lease", lease, _LONGEST_LEASE, expected)
+
+
 def _keep(keep: object) -> timedelta:
-    seconds = in_seconds(keep)
-    if not (_is_number(seconds) and _SHORTEST_KEEP <= seconds <= _LONGEST_KEEP):
-        shortest, longest = (timedelta(seconds=each).days for each in (_SHORTEST_KEEP, _LONGEST_KEEP))
-        expected = f"a timedelta, or seconds, of {shortest} to {longest:,} days"
-        raise ConfigurationError("keep", keep, expected)
-    return timedelta(seconds=seconds)
+    shortest, longest = (timedelta(seconds=each).days for each in (_SHORTEST_KEEP, _LONGEST_KEEP))
+    expected = f"a timedelta, or seconds, of {shortest} to {longest:,} days"
+    return timedelta(seconds=_seconds("keep", keep, _LONGEST_KEEP, expected, least=_SHORTEST_KEEP))
 
 
 def _on_limit(on_limit: object, window: object) -> object:
@@ -389,12 +394,5 @@ def _deadline(deadline: object, on_limit: object) -> timedelta | None:
     if on_limit != "wait":
         expected = "on_limit='wait' as well; deadline= limits how long a run waits"
         raise ConfigurationError("deadline", deadline, expected)
-    seconds = in_seconds(deadline)
-    if not (_is_number(seconds) and 0 < seconds <= _LONGEST_DEADLINE):
-        expected = f"a timedelta, or seconds, above 0 and at most {_LONGEST_DEADLINE / 86_400:,.0f} days"
-        raise ConfigurationError("deadline", deadline, expected)
-    return timedelta(seconds=seconds)
-
-
-def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    expected = f"a timedelta, or seconds, above 0 and at most {_LONGEST_DEADLINE / 86_400:,.0f} days"
+    return timedelta(seconds=_seconds("deadline", deadline, _LONGEST_DEADLINE, expected))

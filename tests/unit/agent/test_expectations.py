@@ -165,7 +165,7 @@ def test_shares_are_those_of_all_requests_together() -> None:
 
 
 def test_of_many_models_the_first_ones_are_forgotten() -> None:
-    requests = PastRequests()
+    requests = PastRequests(UsualRequest.of)
     for number in range(MODELS_REMEMBERED + 1):
         requests.add(f"model {number}", past(10))
     assert requests.usual("model 0") is None

@@ -15,7 +15,7 @@ from support.run_stores import run_stores
 from support.virtual_time import in_virtual_time, now
 
 from fastroai.errors import ConfigurationError, RunStoreUnavailable
-from fastroai.functions.cache import AnswerCache, Answers, GlobalCache, SessionCache, key_of
+from fastroai.functions.cache import AnswerCache, Answers, key_of
 from fastroai.runtime import Scope
 from fastroai.store import MemoryRunStore
 
@@ -58,100 +58,96 @@ async def ask(
     return await cache.answer(key, scope, read=read, ask=model)
 
 
-def caches() -> list[AnswerCache]:
-    return [SessionCache(), GlobalCache(MemoryRunStore())]
-
-
 def key(number: int) -> str:
     return f"{number:08x}{'0' * 56}"
 
 
 @in_virtual_time
 async def test_an_answer_is_asked_for_once_and_read_each_time() -> None:
-    for cache in caches():
-        model = Model()
+    cache = AnswerCache(MemoryRunStore())
+    model = Model()
 
-        first, is_kept = await ask(cache, model)
-        second, is_kept_then = await ask(cache, model)
+    first, is_kept = await ask(cache, model)
+    second, is_kept_then = await ask(cache, model)
 
-        assert (first, is_kept, is_kept_then) == (["answer"], False, True)
-        assert first == second
-        assert first is not second
-        assert model.asked == 1
+    assert (first, is_kept, is_kept_then) == (["answer"], False, True)
+    assert first == second
+    assert first is not second
+    assert model.asked == 1
 
 
 @in_virtual_time
 async def test_those_who_want_the_same_at_once_wait_for_one() -> None:
-    for cache in caches():
-        model, began = Model(), now()
+    cache = AnswerCache(MemoryRunStore())
+    model, began = Model(), now()
 
-        answers = await asyncio.gather(*(ask(cache, model) for _ in range(5)))
+    answers = await asyncio.gather(*(ask(cache, model) for _ in range(5)))
 
-        assert [answer for answer, _ in answers] == [["answer"]] * 5
-        assert sorted(is_kept for _, is_kept in answers) == [False, True, True, True, True]
-        assert (model.asked, now() - began) == (1, 1)
+    assert [answer for answer, _ in answers] == [["answer"]] * 5
+    assert sorted(is_kept for _, is_kept in answers) == [False, True, True, True, True]
+    assert (model.asked, now() - began) == (1, 1)
 
 
 @in_virtual_time
 async def test_where_one_fails_another_asks() -> None:
-    for cache in caches():
-        model = Model()
+    cache = AnswerCache(MemoryRunStore())
+    model = Model()
 
-        async def fails_first() -> tuple[Answers, list[str]]:
-            answer = await model()  # noqa: B023
-            if model.asked == 1:  # noqa: B023
-                raise LookupError
-            return answer
+    async def fails_first() -> tuple[Answers, list[str]]:
+        answer = await model()
+        if model.asked == 1:
+            raise LookupError
+        return answer
 
-        results = await asyncio.gather(*(ask(cache, fails_first) for _ in range(3)), return_exceptions=True)
+    results = await asyncio.gather(*(ask(cache, fails_first) for _ in range(3)), return_exceptions=True)
 
-        assert [type(result) for result in results].count(LookupError) == 1
-        assert model.asked == 2
+    assert [type(result) for result in results].count(LookupError) == 1
+    assert model.asked == 2
 
 
 @in_virtual_time
 async def test_where_one_is_cancelled_another_asks() -> None:
-    for cache in caches():
-        model = Model()
-        first, second = asyncio.create_task(ask(cache, model)), asyncio.create_task(ask(cache, model))
-        await asyncio.sleep(0.5)
+    cache = AnswerCache(MemoryRunStore())
+    model = Model()
+    first, second = asyncio.create_task(ask(cache, model)), asyncio.create_task(ask(cache, model))
+    await asyncio.sleep(0.5)
 
-        first.cancel()
+    first.cancel()
 
-        assert await second == (["answer"], False)
-        assert model.asked == 2
+    assert await second == (["answer"], False)
+    assert model.asked == 2
 
 
 @in_virtual_time
 async def test_an_answer_that_is_not_good_enough_is_dropped_and_asked_for_anew() -> None:
-    for cache in caches():
-        await ask(cache, Model("old"))
+    cache = AnswerCache(MemoryRunStore())
+    await ask(cache, Model("old"))
 
-        def only_new(answers: Answers) -> list[str] | None:
-            return None if answers == ("old",) else list(answers)
+    def only_new(answers: Answers) -> list[str] | None:
+        return None if answers == ("old",) else list(answers)
 
-        assert await ask(cache, Model("new"), read=only_new) == (["new"], False)
-        assert await ask(cache, Model("newer")) == (["new"], True)
+    assert await ask(cache, Model("new"), read=only_new) == (["new"], False)
+    assert await ask(cache, Model("newer")) == (["new"], True)
 
 
 @in_virtual_time
 async def test_a_call_inside_of_the_one_that_asks_does_not_wait_for_it() -> None:
-    for cache in caches():
-        inner = Model("inner")
+    cache = AnswerCache(MemoryRunStore())
+    inner = Model("inner")
 
-        async def outer(cache: AnswerCache = cache, inner: Model = inner) -> tuple[Answers, list[str]]:
-            answer, _ = await ask(cache, inner, scope=Scope("step", "inner", parent=scope))
-            return tuple(answer), answer
+    async def outer() -> tuple[Answers, list[str]]:
+        answer, _ = await ask(cache, inner, scope=Scope("step", "inner", parent=scope))
+        return tuple(answer), answer
 
-        async with Scope("step", "outer", parent=None) as scope:
-            async with asyncio.timeout(PATIENCE):
-                assert await ask(cache, outer, scope=scope) == (["inner"], False)
-        assert inner.asked == 1
+    async with Scope("step", "outer", parent=None) as scope:
+        async with asyncio.timeout(PATIENCE):
+            assert await ask(cache, outer, scope=scope) == (["inner"], False)
+    assert inner.asked == 1
 
 
 @in_virtual_time
 async def test_two_calls_that_would_wait_for_each_other_both_ask() -> None:
-    cache = SessionCache()
+    cache = AnswerCache(MemoryRunStore())
 
     def calling(other: str, scope: Scope) -> Callable[[], Awaitable[tuple[Answers, list[str]]]]:
         async def outer() -> tuple[Answers, list[str]]:
@@ -172,7 +168,7 @@ async def test_two_calls_that_would_wait_for_each_other_both_ask() -> None:
 
 @pytest.mark.slow
 async def test_loops_of_other_threads_do_not_wait_for_each_other() -> None:
-    cache = GlobalCache(MemoryRunStore())
+    cache = AnswerCache(MemoryRunStore())
 
     one, other = await asyncio.gather(
         *(asyncio.to_thread(lambda: asyncio.run(ask(cache, Model()))) for _ in range(2))
@@ -181,20 +177,9 @@ async def test_loops_of_other_threads_do_not_wait_for_each_other() -> None:
     assert one[0] == other[0] == ["answer"]
 
 
-async def test_a_session_forgets_the_oldest_answers_when_they_are_too_many(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("fastroai.functions.cache.DEFAULT_SIZE", 2)
-    cache = SessionCache()
-    for number in range(3):
-        await cache.put(key(number), (str(number),))
-
-    assert [await cache.get(key(number)) for number in range(3)] == [None, ("1",), ("2",)]
-
-
 async def test_a_store_forgets_the_oldest_answers_when_they_are_too_many() -> None:
     clock = Clock()
-    cache = GlobalCache(MemoryRunStore(clock=clock), size=3)
+    cache = AnswerCache(MemoryRunStore(clock=clock), size=3)
     for number in range(5):
         clock.now += timedelta(seconds=1)
         await cache.put(key(9 - number), (str(number),))
@@ -207,7 +192,7 @@ async def test_a_store_forgets_the_oldest_answers_when_they_are_too_many() -> No
 async def test_a_store_has_a_tenth_too_many_answers_at_most_for_keys_that_come_evenly() -> None:
     clock = Clock()
     store = MemoryRunStore(clock=clock)
-    cache = GlobalCache(store, size=100)
+    cache = AnswerCache(store, size=100)
     most = 0
     for number in range(1_000):
         clock.now += timedelta(seconds=1)
@@ -220,7 +205,7 @@ async def test_a_store_has_a_tenth_too_many_answers_at_most_for_keys_that_come_e
 async def test_answers_older_than_the_age_are_asked_for_anew_and_forgotten() -> None:
     clock = Clock()
     store = MemoryRunStore(clock=clock)
-    cache = GlobalCache(store, size=3, age=timedelta(hours=1))
+    cache = AnswerCache(store, size=3, age=timedelta(hours=1))
     await cache.put(key(1), ("old",))
 
     clock.now += timedelta(hours=1)
@@ -235,7 +220,7 @@ async def test_answers_older_than_the_age_are_asked_for_anew_and_forgotten() -> 
 @pytest.mark.parametrize(("size", "age"), [(0, None), (True, None), (1, 0), (1, -1.0), (1, timedelta(0))])
 def test_a_size_or_age_that_keeps_nothing_is_refused(size: int, age: float | timedelta | None) -> None:
     with pytest.raises(ConfigurationError, match="cache_"):
-        GlobalCache(MemoryRunStore(), size=size, age=age)
+        AnswerCache(MemoryRunStore(), size=size, age=age)
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "redis"])
@@ -244,10 +229,10 @@ async def test_other_clients_of_the_store_find_the_answers(
 ) -> None:
     with run_stores(kind, request, tmp_path) as open_store:
         one, other = open_store(), open_store()
-        await GlobalCache(one).put(key(1), ("answer", "other"))
-        assert await GlobalCache(other).get(key(1)) == ("answer", "other")
-        await GlobalCache(other).drop(key(1))
-        assert await GlobalCache(one).get(key(1)) is None
+        await AnswerCache(one).put(key(1), ("answer", "other"))
+        assert await AnswerCache(other).get(key(1)) == ("answer", "other")
+        await AnswerCache(other).drop(key(1))
+        assert await AnswerCache(one).get(key(1)) is None
         await one.aclose()
         await other.aclose()
 
@@ -255,7 +240,7 @@ async def test_other_clients_of_the_store_find_the_answers(
 async def test_an_entry_that_cannot_be_read_is_none() -> None:
     store = MemoryRunStore()
     await store.append(f"answer:{key(1)}", [b"{}"], revision=0)
-    cache = GlobalCache(store, size=1)
+    cache = AnswerCache(store, size=1)
 
     assert await cache.get(key(1)) is None
     await cache.put(key(2), ("answer",))
@@ -267,7 +252,7 @@ async def test_a_store_that_fails_costs_no_call_and_is_logged(caplog: pytest.Log
     def fail(what: object) -> None:
         raise RunStoreUnavailable("memory", "gone")
 
-    cache, model = GlobalCache(FaultyStore(reading=fail, before=fail)), Model()
+    cache, model = AnswerCache(FaultyStore(reading=fail, before=fail)), Model()
 
     with caplog.at_level(logging.WARNING, "fastroai.functions"):
         assert await ask(cache, model) == (["answer"], False)
@@ -284,11 +269,11 @@ async def test_what_another_process_wrote_first_stays() -> None:
     store = MemoryRunStore()
 
     async def write_theirs(write: Write) -> None:
-        await GlobalCache(store).put(key(1), ("theirs",))
+        await AnswerCache(store).put(key(1), ("theirs",))
 
-    await GlobalCache(FaultyStore(store, before=write_theirs)).put(key(1), ("ours",))
+    await AnswerCache(FaultyStore(store, before=write_theirs)).put(key(1), ("ours",))
 
-    assert await GlobalCache(store).get(key(1)) == ("theirs",)
+    assert await AnswerCache(store).get(key(1)) == ("theirs",)
 
 
 def test_a_key_is_of_everything_it_is_made_of() -> None:

@@ -11,8 +11,8 @@ from pydantic_ai.usage import RequestUsage
 from fastroai.errors import ConfigurationError
 from fastroai.usage import CostCalculator, Endpoint, PricingOverride
 from fastroai.usage.prices.endpoints import COST_HEADERS, Endpoints
+from fastroai.usage.prices.flat_prices import PriceConditions
 from fastroai.usage.prices.references import first_party_provider
-from fastroai.usage.prices.upper_prices import PriceConditions
 
 GATEWAY = "http://litellm.internal"
 BASIC: PricingOverride = {"input_per_mtok": 1, "output_per_mtok": 1}

@@ -48,7 +48,7 @@ from support.examples import examples
 from support.pictures import jpeg
 
 from fastroai.usage.bounding.input_bounds import InputRules, most_input, unknown_input
-from fastroai.usage.bounding.pdf_sizes import read_pdf
+from fastroai.usage.bounding.pdf_sizes import PDF_SIZES
 from fastroai.usage.bounding.pieces import pieces
 from fastroai.usage.bounding.tokenizers import Count, bytes_of
 from fastroai.usage.facts.allowances import GATEWAY, OTHER
@@ -77,7 +77,10 @@ def most(
     count: Count = tokens,
     settings: dict[str, object] | None = None,
 ) -> int | None:
-    rules = InputRules.of(Host.of(model), count, read_pdf, settings)
+    for piece in pieces(messages):
+        if isinstance(piece.item, BinaryContent) and piece.item.media_type == "application/pdf":
+            PDF_SIZES.prepare(piece.item.data)
+    rules = InputRules.of(Host.of(model), count, settings)
     parameters = parameters or ModelRequestParameters()
     unknown = unknown_input(pieces(messages), parameters)
     return most_input(rules, messages, settings or {}, parameters, unknown=unknown).tokens

@@ -10,9 +10,8 @@ from pydantic_ai.messages import ModelResponse
 from pydantic_ai.usage import RequestUsage
 
 from fastroai.usage import CostCalculator, PricingOverride
-from fastroai.usage.prices import upper_prices as module
-from fastroai.usage.prices.flat_prices import FlatPrices
-from fastroai.usage.prices.upper_prices import ANY_PRICE, PriceConditions
+from fastroai.usage.prices import flat_list_prices as module
+from fastroai.usage.prices.flat_prices import ANY_PRICE, FlatPrices, PriceConditions
 
 
 def upper(

@@ -5,7 +5,7 @@ from typing import Any, cast
 import pytest
 from pydantic_ai import ModelSettings, RunContext
 
-from fastroai.agent.settings import merge_settings
+from fastroai.agent.own_agent import merge_settings
 
 
 @pytest.mark.parametrize(

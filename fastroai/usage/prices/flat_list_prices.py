@@ -1,4 +1,4 @@
-"""The highest prices that tokens of a model can have."""
+"""The highest and the lowest list prices that tokens of a model can have."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Final
+from itertools import chain
+from typing import Final, NamedTuple
 
-from genai_prices.data_snapshot import DataSnapshot, get_snapshot
 from genai_prices.data_units import unit_data
-from genai_prices.types import ModelInfo, ModelPrice, StartDateConstraint, TieredPrices
+from genai_prices.types import ModelInfo, ModelPrice, StartDateConstraint
 
 from fastroai.records import EXACT
 from fastroai.usage.facts.billing import HALF_DAY_WRITE, SEARCHES_UNASKED
 from fastroai.usage.prices.flat_prices import ANY_PRICE, FlatPrices, PriceConditions
-from fastroai.usage.prices.list_prices import listed_model
+from fastroai.usage.prices.list_prices import KeptWhileListed, listed_model
 from fastroai.usage.prices.model_pricing import TOKENS_PER_MTOK
 from fastroai.usage.prices.rate_card import PER, UNIT_OF_PRICE, kind_of, without_noise
 
+_ZERO: Final = Decimal(0)
 _CLOCK_SLACK: Final = timedelta(days=1)
 
 
@@ -36,7 +37,8 @@ def upper_list_prices(
     can fall in. The result is `None` if there is no list price, or if more than tokens and requests is
     billed.
     """
-    rates = _rates.of(model, provider, provider_url, conditions)
+    hour = int(datetime.now(UTC).timestamp()) // 3600
+    rates = _rates.of((model, provider, provider_url, conditions, hour))
     if rates is None:
         return None
     highest = dict(rates.flat)
@@ -51,6 +53,57 @@ def upper_list_prices(
     )
 
 
+def lower_list_prices(model: str, provider: str | None, provider_url: str | None) -> FlatPrices | None:
+    """Return the lowest list prices that a request can be billed at; `None` if there is no list price.
+
+    Compares every kind of token (cached, audio, ...), every tier, every service tier and other variant, and
+    every date and hour that prices are known for.
+    """
+    listed = listed_model(model, provider, provider_url)
+    if listed is None:
+        return None
+    given = listed.info.prices
+    every = [given] if isinstance(given, ModelPrice) else [each.prices for each in given]
+    every += [variant.prices for variant in listed.info.price_variants or ()]
+    # Variants list only the prices that differ from the others, so all prices are compared one by one.
+    lowest: dict[str, Decimal] = {}
+    for price in chain.from_iterable(map(_prices_in, every)):
+        if price.unit is not None:
+            kind = kind_of(price.unit)
+            lowest[kind] = min(price.usd, lowest.get(kind, price.usd))
+    return FlatPrices(
+        input_per_mtok=EXACT.multiply(lowest.get("input", _ZERO), TOKENS_PER_MTOK),
+        output_per_mtok=EXACT.multiply(lowest.get("output", _ZERO), TOKENS_PER_MTOK),
+    )
+
+
+class _Price(NamedTuple):
+    """One price of a model."""
+
+    key: str
+    """The name that genai-prices gives the price."""
+    unit: str | None
+    """The unit that it is for; `None` if this version of genai-prices does not define it."""
+    above: int | None
+    """The input tokens above which it applies, if it is that of a tier."""
+    usd: Decimal
+    """US dollars for one unit."""
+
+
+def _prices_in(prices: ModelPrice) -> Iterator[_Price]:
+    for key, value in vars(prices).items():
+        if value is None:
+            continue
+        unit = UNIT_OF_PRICE.get(key)
+        per = 1 if unit is None else PER[unit]
+        if isinstance(value, Decimal):
+            yield _Price(key, unit, None, EXACT.divide(without_noise(value), per))
+            continue
+        yield _Price(key, unit, None, EXACT.divide(without_noise(value.base), per))
+        for tier in value.tiers:
+            yield _Price(key, unit, tier.start, EXACT.divide(without_noise(tier.price), per))
+
+
 @dataclass(frozen=True, slots=True)
 class _ModelRates:
     """Every price that can apply to a model, in US dollars for one unit."""
@@ -61,66 +114,43 @@ class _ModelRates:
     """Prices of tiers: the kind, the input tokens above which the price applies, and the price."""
 
 
-class _Rates:
-    """The prices that can apply to models. Each is found once an hour, since looking one up takes 100 µs.
+def _find_rates(key: tuple[str, str | None, str | None, PriceConditions, int]) -> _ModelRates | None:
+    """Find the prices that can apply to a model. The key has the hour, as this is done once an hour.
 
-    The time is an hour, because prices of a later date count from the day before on.
+    It takes 100 µs. An hour is short enough, because prices of a later date count from the day before on.
     """
-
-    def __init__(self) -> None:
-        self._of: tuple[DataSnapshot, int] | None = None
-        self._found: dict[tuple[str, str | None, str | None, PriceConditions], _ModelRates | None] = {}
-
-    def of(
-        self, model: str, provider: str | None, url: str | None, conditions: PriceConditions
-    ) -> _ModelRates | None:
-        now = datetime.now(UTC)
-        current = get_snapshot(), int(now.timestamp()) // 3600
-        if self._of is None or self._of[0] is not current[0] or self._of[1] != current[1]:
-            self._of, self._found = current, {}
-        found, key = self._found, (model, provider, url, conditions)
-        if key not in found:
-            found[key] = _find_rates(model, provider, url, conditions, now)
-        return found[key]
-
-
-_rates: Final = _Rates()
-
-
-def _find_rates(
-    model: str, provider: str | None, url: str | None, conditions: PriceConditions, now: datetime
-) -> _ModelRates | None:
+    model, provider, url, conditions, _ = key
     listed = listed_model(model, provider, url)
     if listed is None or SEARCHES_UNASKED.names.match(model):
         return None
     if conditions.asked_tier is not None and not listed.knows("service_tier", conditions.asked_tier):
         return None  # its price is not listed, and is above those that are
-    flat: dict[str, Decimal] = dict.fromkeys(("input", "output", "requests", "web_search"), Decimal(0))
+    flat: dict[str, Decimal] = dict.fromkeys(("input", "output", "requests", "web_search"), _ZERO)
     tiers: list[tuple[str, int, Decimal]] = []
-    for prices in _possible_prices(listed.info, conditions, now):
-        for key, value in vars(prices).items():
-            if value is None:
-                continue
-            if (unit := UNIT_OF_PRICE.get(key)) is None:
-                return None
-            kind = "web_search" if unit == "web_searches" else kind_of(unit)
-            if kind == "tool_calls":
-                continue  # only native tools make them, and a request with these has no bound
-            if kind not in flat:
-                return None
-            if _CACHE_WRITES_OF.get(key, 0) > _CACHE_WRITES[conditions.cache_write]:
-                continue
-            if key in _AUDIBLE and not conditions.audio:
-                continue
-            per = PER[unit]
-            if conditions.cache_write == "12h" and key in _CACHE_WRITES_OF:
-                per = EXACT.divide(per, HALF_DAY_WRITE.times)
-            base = without_noise(value if isinstance(value, Decimal) else value.base)
-            flat[kind] = max(flat[kind], EXACT.divide(base, per))
-            if isinstance(value, TieredPrices):
-                for tier in value.tiers:
-                    tiers.append((kind, tier.start, EXACT.divide(without_noise(tier.price), per)))
+    possible = _possible_prices(listed.info, conditions, datetime.now(UTC))
+    for price in chain.from_iterable(map(_prices_in, possible)):
+        if price.unit is None:
+            return None
+        kind = "web_search" if price.unit == "web_searches" else kind_of(price.unit)
+        if kind == "tool_calls":
+            continue  # only native tools make them, and a request with these has no bound
+        if kind not in flat:
+            return None
+        if _CACHE_WRITES_OF.get(price.key, 0) > _CACHE_WRITES[conditions.cache_write]:
+            continue
+        if price.key in _AUDIBLE and not conditions.audio:
+            continue
+        usd = price.usd
+        if conditions.cache_write == "12h" and price.key in _CACHE_WRITES_OF:
+            usd = EXACT.multiply(usd, HALF_DAY_WRITE.times)
+        if price.above is None:
+            flat[kind] = max(flat[kind], usd)
+        else:
+            tiers.append((kind, price.above, usd))
     return _ModelRates(flat, tiers)
+
+
+_rates: Final = KeptWhileListed(_find_rates)
 
 
 def _possible_prices(model: ModelInfo, conditions: PriceConditions, now: datetime) -> Iterator[ModelPrice]:
