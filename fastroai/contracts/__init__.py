@@ -8,6 +8,6 @@ if TYPE_CHECKING:
     from fastroai.contracts.annotations import adapter_of as adapter_of
     from fastroai.contracts.contract import Check as Check
     from fastroai.contracts.contract import Contract as Contract
-    from fastroai.contracts.registry import ContractRegistry as ContractRegistry
+    from fastroai.contracts.contract import ContractRegistry as ContractRegistry
 else:  # a type checker would take any name, if it saw `__getattr__`
     lazy_names(__name__, unlisted=["adapter_of"])

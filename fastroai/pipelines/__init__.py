@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from fastroai.pipelines.fallbacks import FallbackOn as FallbackOn
     from fastroai.pipelines.pipeline import Pipeline as Pipeline
     from fastroai.pipelines.result import PipelineResult as PipelineResult
+    from fastroai.pipelines.result import PipelineStream as PipelineStream
     from fastroai.pipelines.result import PipelineUsage as PipelineUsage
     from fastroai.pipelines.router import BasePipeline as BasePipeline
     from fastroai.pipelines.router import SplitPipeline as SplitPipeline
-    from fastroai.pipelines.stream import PipelineStream as PipelineStream
     from fastroai.runs.openings import OnExisting as OnExisting
     from fastroai.runs.progress.progress import OnProgress as OnProgress
     from fastroai.runs.progress.progress import Progress as Progress

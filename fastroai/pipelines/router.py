@@ -25,10 +25,9 @@ from fastroai.errors import (
 )
 from fastroai.pipelines.estimate import in_turn, one_of
 from fastroai.pipelines.fallbacks import FallbackOn, FallbackRule
-from fastroai.pipelines.nesting import check_output, output_inside
 from fastroai.pipelines.pipeline import Pipeline
 from fastroai.pipelines.replay import Orchestration
-from fastroai.pipelines.result import OutputT, PipelineResult
+from fastroai.pipelines.result import OutputT, PipelineResult, check_output, output_inside
 from fastroai.places import without_attempts
 from fastroai.records import first_given, in_seconds
 from fastroai.rows.child_runs import RunRows, parameters_of

@@ -973,7 +973,7 @@ class StepContext(Generic[DepsT_co]):
         }
         for option, count in counts.items():
             check_count(option, count, required=True)
-        from fastroai.steps.spending import price_record  # loads PydanticAI
+        from fastroai.steps.spend_price import price_record  # loads PydanticAI
         from fastroai.usage.prices.pricing import calculator_of
 
         record = price_record(calculator_of(cost_calculator), model, provider, Tokens(**counts), cost_usd)
