@@ -19,10 +19,10 @@ from fastroai.errors import RunningLoopError
 from fastroai.errors.base import attach_as
 from fastroai.forks import in_forked_process
 from fastroai.keyword_options import hint_for
-from fastroai.runtime.concurrency.process import THIS_PROCESS
 from fastroai.runtime.concurrency.threads import depth, loop_of_this_thread, mark_thread
 from fastroai.runtime.concurrency.wakeup import blocked_loop
 from fastroai.runtime.scope import Scope, current_scope
+from fastroai.runtime.tree import THIS_PROCESS
 
 S = TypeVar("S")
 P = ParamSpec("P")
