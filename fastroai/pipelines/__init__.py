@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from fastroai.runtime.events import RequestWaited as RequestWaited
     from fastroai.runtime.events import SpendRecorded as SpendRecorded
     from fastroai.runtime.events import TextChunk as TextChunk
-    from fastroai.runtime.fact import Begins as Begins
-    from fastroai.runtime.fact import Ends as Ends
-    from fastroai.runtime.fact import Fact as Fact
-    from fastroai.runtime.fact import FailureFacts as FailureFacts
-    from fastroai.runtime.fact import Notes as Notes
-    from fastroai.runtime.fact import RunEvent as RunEvent
-    from fastroai.runtime.fact import RunFact as RunFact
+    from fastroai.runtime.fact_base import Begins as Begins
+    from fastroai.runtime.fact_base import Ends as Ends
+    from fastroai.runtime.fact_base import Fact as Fact
+    from fastroai.runtime.fact_base import FailureFacts as FailureFacts
+    from fastroai.runtime.fact_base import Notes as Notes
+    from fastroai.runtime.fact_base import RunEvent as RunEvent
+    from fastroai.runtime.fact_base import RunFact as RunFact
     from fastroai.runtime.facts import AgentCallEnded as AgentCallEnded
     from fastroai.runtime.facts import AnswerGiven as AnswerGiven
     from fastroai.runtime.facts import AnyFact as AnyFact

@@ -26,7 +26,7 @@ from fastroai.runtime.concurrency.clock import Clock
 from fastroai.runtime.concurrency.flow import Flow, read_by_this_task
 from fastroai.runtime.concurrency.wakeup import no_running_loop, running_loop
 from fastroai.runtime.events import Listener, both, on_this_loop
-from fastroai.runtime.fact import Fact, Part, RunEvent
+from fastroai.runtime.fact_base import Fact, Part, RunEvent
 from fastroai.runtime.labels import NO_LABELS, Labels
 from fastroai.runtime.time_limits import BudgetClock, TimeLimits
 from fastroai.runtime.tree import THIS_PROCESS, Tree

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from fastroai.forks import in_forked_process
 from fastroai.runtime.concurrency.wakeup import running_loop
 from fastroai.runtime.events import Listener
-from fastroai.runtime.fact import RunEvent
+from fastroai.runtime.fact_base import RunEvent
 
 if TYPE_CHECKING:
     from fastroai.usage.shared.spend_store import SpendAccount, SpendStore

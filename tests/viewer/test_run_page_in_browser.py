@@ -15,7 +15,7 @@ from support.seen_runs import desk, make_runs
 from support.viewing import LABEL, TOKEN, BrowserThread, keep_picture, served
 
 from fastroai import Pipeline, SQLiteRunStore, StepContext, step
-from fastroai.runtime.fact import RunEvent
+from fastroai.runtime.fact_base import RunEvent
 from fastroai.runtime.facts import PauseRequested
 from fastroai.viewer import viewer
 

@@ -9,7 +9,7 @@ from textwrap import indent
 
 from pydantic import JsonValue
 
-from fastroai.runtime.fact import Fact
+from fastroai.runtime.fact_base import Fact
 from fastroai.runtime.facts import RequestEnded, RequestSent
 from fastroai.store.record.payloads import is_sealed, masked
 

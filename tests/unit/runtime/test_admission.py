@@ -34,7 +34,7 @@ from fastroai.runtime.budgets.terms import AskedFor, RequestTerms
 from fastroai.runtime.concurrency.flow import STALLED_AFTER, Flow, current_flow
 from fastroai.runtime.concurrency.pump import Pump
 from fastroai.runtime.events import BudgetRefused, BudgetWarning, SpendRecorded
-from fastroai.runtime.fact import RunEvent
+from fastroai.runtime.fact_base import RunEvent
 from fastroai.usage import Budget, ModelFallback, RequestBound, SpendLimit
 from fastroai.usage.limits import Limits
 from fastroai.usage.prices.flat_prices import FlatPrices

@@ -43,7 +43,7 @@ from fastroai.runtime import (
     ProviderLimit,
     classify,
 )
-from fastroai.runtime.fact import RunEvent
+from fastroai.runtime.fact_base import RunEvent
 from fastroai.runtime.providers.provider_line import Ticket
 from fastroai.runtime.retrying.http_signals import retry_after
 from fastroai.steps import PipelineConfig, StepConfig, StepContext, step
