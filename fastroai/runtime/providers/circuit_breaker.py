@@ -16,6 +16,7 @@ from fastroai.errors import ConfigurationError, FastroAIError, StoreUnavailable
 from fastroai.forks import in_forked_process
 from fastroai.other_names import other_names
 from fastroai.records import Duration
+from fastroai.runtime.concurrency.tasks import at_work
 from fastroai.runtime.options import check_count, seconds_above_zero
 from fastroai.runtime.providers.circuit import SEVERITY, Circuit, CircuitOptions, CircuitState, Health, Pass
 from fastroai.runtime.providers.sharing import (
@@ -23,7 +24,6 @@ from fastroai.runtime.providers.sharing import (
     DEFAULT_LEASE,
     Sharing,
     StoreLike,
-    at_work,
     sharing_by,
 )
 from fastroai.usage.budget import OnUncertain

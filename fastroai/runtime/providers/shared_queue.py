@@ -13,12 +13,13 @@ from typing import Final
 
 from fastroai.errors import StoreUnavailable
 from fastroai.runtime.concurrency.line import Line
+from fastroai.runtime.concurrency.tasks import at_work
 from fastroai.runtime.concurrency.wakeup import wait_for
 from fastroai.runtime.owner import is_dead, process_owner, steady_seconds
 from fastroai.runtime.providers.provider_line import ProviderLimitStatus, ProviderLine, Ticket
 from fastroai.runtime.providers.provider_queue import Queue, Watched
 from fastroai.runtime.providers.shared_line import Limits, OpenLine, Seen, Told
-from fastroai.runtime.providers.sharing import Sharing, at_work
+from fastroai.runtime.providers.sharing import Sharing
 
 logger: Final = logging.getLogger("fastroai.runtime")
 
