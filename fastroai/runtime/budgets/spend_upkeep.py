@@ -19,7 +19,6 @@ from fastroai.forks import in_forked_process
 from fastroai.records import EXACT, exact_sum
 from fastroai.runtime.budgets.ledger import equal_part
 from fastroai.runtime.concurrency.sync import in_background
-from fastroai.runtime.concurrency.tasks import at_work
 from fastroai.runtime.concurrency.turnstile import Turnstile
 from fastroai.runtime.owner import is_dead
 
@@ -144,7 +143,7 @@ class SpendUpkeep:
             if lease in self._renewing:
                 return
             self._renewing.add(lease)
-        in_background(self._renew_leases(lease), _renewals)
+        in_background(self._renew_leases(lease))
 
     def remove(self, holder: LeaseHolder) -> None:
         """Stop renewing the lease of a holder."""
@@ -205,12 +204,12 @@ class SpendUpkeep:
 
     def settle(self, claim: SpendClaim, cost_usd: Decimal) -> concurrent.futures.Future[SpendBalance | None]:
         """Settle in the background. The future is done after the first attempt; a failed one is repeated."""
-        return in_background(self._settle(_Ending(claim, cost_usd)), at_work)
+        return in_background(self._settle(_Ending(claim, cost_usd)), finishes=True)
 
     def charge(self, claim: SpendClaim, cost_usd: Decimal) -> concurrent.futures.Future[SpendBalance | None]:
         """Charge spending that was not reserved, in the background. The future is that of `settle`."""
         self._add_unbooked(claim.account, cost_usd)
-        ending = in_background(self._settle(_Ending(claim, cost_usd, is_known=False)), at_work)
+        ending = in_background(self._settle(_Ending(claim, cost_usd, is_known=False)), finishes=True)
         ending.add_done_callback(lambda _: self._add_unbooked(claim.account, cost_usd.copy_negate()))
         return ending
 
@@ -237,7 +236,7 @@ class SpendUpkeep:
         ending.claim = replace(ending.claim, warn_at=())  # its run is gone by then; other claims will warn
         self._unsettled.append(ending)
         if len(self._unsettled) == 1:
-            in_background(self._settle_late(), at_work)
+            in_background(self._settle_late(), finishes=True)
         return None
 
     async def _tell(self, ending: _Ending) -> SpendBalance:
@@ -291,14 +290,4 @@ class _Ending:
         )
 
 
-_renewals: Final[set[concurrent.futures.Future[None]]] = set()
-"""The renewals of leases on the background loop, which end with the process."""
-
-
-def _after_fork() -> None:
-    """Forget the work of the parent process: it belongs to the parent, whose loop is not here."""
-    _renewals.clear()
-    SpendUpkeep.forget_all()
-
-
-in_forked_process(_after_fork)
+in_forked_process(SpendUpkeep.forget_all)  # their loop is that of the parent

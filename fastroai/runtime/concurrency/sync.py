@@ -118,17 +118,31 @@ def background_loop() -> asyncio.AbstractEventLoop:
     return _loops.setdefault(None, BackgroundLoop(0)).start()
 
 
-def in_background(
-    work: Coroutine[Any, Any, T], kept_in: set[concurrent.futures.Future[T]]
-) -> concurrent.futures.Future[T]:
-    """Run a coroutine on the background loop.
+_at_work: Final[set[concurrent.futures.Future[Any]]] = set()
+"""Work on the background loop, kept until it is done: the loop has only weak references to its tasks."""
+unfinished: Final[set[concurrent.futures.Future[Any]]] = set()
+"""The part of that work for whose end the process waits."""
+SECONDS_AT_EXIT = 5.0
+in_forked_process(_at_work.clear)  # it belongs to the parent, whose loop is not here
+in_forked_process(unfinished.clear)
 
-    The future is in `kept_in` until it is done, because the loop has only weak references to tasks. Context
-    variables are not passed on: work for many runs would otherwise keep the scopes of its first run alive.
+
+@atexit.register
+def _finish() -> None:
+    """Wait a few seconds for work that must come to its end before the process does."""
+    concurrent.futures.wait(list(unfinished), timeout=SECONDS_AT_EXIT)
+
+
+def in_background(work: Coroutine[Any, Any, T], *, finishes: bool = False) -> concurrent.futures.Future[T]:
+    """Run a coroutine on the background loop. With `finishes`, a process ends some seconds later for it.
+
+    Context variables are not passed on: work for many runs would otherwise keep the scopes of its first run
+    alive.
     """
     future = Context().run(asyncio.run_coroutine_threadsafe, work, background_loop())
-    kept_in.add(future)
-    future.add_done_callback(kept_in.discard)
+    kept = unfinished if finishes else _at_work
+    kept.add(future)
+    future.add_done_callback(kept.discard)
     return future
 
 

@@ -1,16 +1,12 @@
-"""Functions that wait for the end of tasks, whatever comes between; and work that a process ends after."""
+"""Functions that cancel tasks and always wait for their end."""
 
 from __future__ import annotations
 
 import asyncio
-import atexit
-import concurrent.futures
 from collections.abc import Collection, Coroutine
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import anyio
-
-from fastroai.forks import in_forked_process
 
 T = TypeVar("T")
 
@@ -58,15 +54,3 @@ async def end_tasks(tasks: Collection[asyncio.Task[Any]]) -> None:
             task.exception()  # retrieved, so that asyncio does not log that it never was
     if cancelled is not None:
         raise cancelled
-
-
-at_work: Final[set[concurrent.futures.Future[Any]]] = set()
-"""Work on the background loop of which a store is to be told, kept until it is done."""
-in_forked_process(at_work.clear)  # it belongs to the parent, whose loop is not here
-SECONDS_AT_EXIT = 5.0
-
-
-@atexit.register
-def _finish() -> None:
-    """Wait a few seconds for what is at work to reach its stores before the process ends."""
-    concurrent.futures.wait(list(at_work), timeout=SECONDS_AT_EXIT)

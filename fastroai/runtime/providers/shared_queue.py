@@ -13,7 +13,6 @@ from typing import Final
 
 from fastroai.errors import StoreUnavailable
 from fastroai.runtime.concurrency.line import Line
-from fastroai.runtime.concurrency.tasks import at_work
 from fastroai.runtime.concurrency.wakeup import wait_for
 from fastroai.runtime.owner import is_dead, process_owner, steady_seconds
 from fastroai.runtime.providers.provider_line import ProviderLimitStatus, ProviderLine, Ticket
@@ -152,7 +151,7 @@ class SharedQueue(Queue):
     def _stir(self) -> None:
         """Have the line told soon of what has happened. The caller holds the lock."""
         if not self._is_serving:
-            self._sharing.store.in_background(self._serve(), at_work)
+            self._sharing.store.in_background(self._serve(), finishes=True)
             self._is_serving = True
         elif self._loop is not None:
             self._loop.call_soon_threadsafe(self._stirred.set)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import logging
 import os
 from collections.abc import Callable, Coroutine
@@ -60,9 +59,7 @@ class SharedState(Protocol[OpenedT]):
 class LimitStore(Protocol):
     """The place in which processes share limits. Two of the same place are equal."""
 
-    def in_background(
-        self, work: Coroutine[Any, Any, T], kept_in: set[concurrent.futures.Future[T]]
-    ) -> object:
+    def in_background(self, work: Coroutine[Any, Any, T], *, finishes: bool = False) -> object:
         """Run a coroutine on the background loop. It cannot be imported here: scopes know limits."""
         ...
 
