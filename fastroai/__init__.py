@@ -83,67 +83,24 @@ if TYPE_CHECKING:
     from fastroai.usage import format_cost as format_cost
     from fastroai.version import __version__ as __version__
     from fastroai.workflows import Workflow as Workflow
-
-if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getattr__`
-    __all__, __getattr__, __dir__ = lazy_names(
+else:  # a type checker would take any name, if it saw `__getattr__`
+    lazy_names(
         __name__,
-        {
-            ".agent": ("AgentConfig", "ChatResponse", "FastroAgent", "Metered"),
-            ".errors": (
-                "BudgetExceeded",
-                "ConfigurationError",
-                "CostBudgetExceeded",
-                "FastroAIError",
-                "RunInProgress",
-                "RunNotFound",
-                "SpendLimitExceeded",
-                "StepExecutionError",
-                "TimeLimitExceeded",
-                "usage_of",
-            ),
-            ".functions": (
-                "Flow",
-                "compute",
-                "configure",
-                "contract",
-                "flow",
-                "infer",
-                "opaque",
-                "parallel",
-                "refine",
-                "run",
-            ),
-            ".graphs": ("AgentNode", "Edge", "Graph", "GraphResult", "Node", "Verdict"),
-            ".human": ("Inbox", "send_message"),
-            ".pipelines": (
-                "BasePipeline",
-                "BaseStep",
-                "Pipeline",
-                "PipelineConfig",
-                "PipelineResult",
-                "Service",
-                "SplitPipeline",
-                "StepConfig",
-                "StepContext",
-                "step",
-            ),
-            ".runtime": ("RetryPolicy", "budget_scope"),
-            ".steps": ("spend",),
-            ".store": ("MemoryRunStore", "PostgresRunStore", "RedisRunStore", "RunHistory", "SQLiteRunStore"),
-            ".testing": ("ModelServer",),
-            ".tools": ("safe_tool",),
-            ".tracing": ("SimpleTracer",),
-            ".usage": ("Budget", "CostCalculator", "SpendLimit", "format_cost"),
-            ".version": ("__version__",),
-            ".workflows": ("Workflow",),
-        },
-        unlisted={  # where programs for fastroai 0.6 import these from
-            ".agent": ("AgentStepWrapper", "StreamChunk"),
-            ".errors": ("CostBudgetExceededError", "PipelineValidationError"),
-            ".pipelines": ("ConversationState", "ConversationStatus", "PipelineUsage", "StepUsage"),
-            ".tools": ("FunctionToolsetBase", "SafeToolset"),
-            ".tracing": ("LogfireTracer", "NoOpTracer", "Tracer"),
-        },
+        unlisted=[  # where programs for fastroai 0.6 import these from
+            "AgentStepWrapper",
+            "ConversationState",
+            "ConversationStatus",
+            "CostBudgetExceededError",
+            "FunctionToolsetBase",
+            "LogfireTracer",
+            "NoOpTracer",
+            "PipelineUsage",
+            "PipelineValidationError",
+            "SafeToolset",
+            "StepUsage",
+            "StreamChunk",
+            "Tracer",
+        ],
         of_others=RENAMED,
     )
     refuse_namesake()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dis
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Collection, Iterator, Mapping
+from functools import cache
+from itertools import dropwhile
+from types import CodeType, MappingProxyType
 from typing import Final
 
 PUBLIC: Final = (
@@ -22,35 +25,37 @@ PUBLIC: Final = (
 _IMPORTING: Final = "importlib._bootstrap"
 """The module of Python that looks for the names in `from package import name`, before it imports them."""
 
-NO_HOMES: Final[Mapping[str, Sequence[str]]] = MappingProxyType({})
 NO_NAMES: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def lazy_names(
-    package: str,
-    homes: Mapping[str, Sequence[str]],
-    *,
-    unlisted: Mapping[str, Sequence[str]] = NO_HOMES,
-    of_others: Mapping[str, str] = NO_NAMES,
-) -> tuple[list[str], Callable[[str], object], Callable[[], list[str]]]:
-    """Return the `__all__`, `__getattr__` and `__dir__` of a package.
+    package: str, *, unlisted: Collection[str] = (), of_others: Mapping[str, str] = NO_NAMES
+) -> None:
+    """Give a package the names that it imports for type checkers: each is loaded when it is first used.
 
-    For type checkers the package imports the same names under `TYPE_CHECKING`, each `as` itself, which makes
-    it public there. The error for a name of another package of ours says where it is: an `ImportError` in
-    `from package import name`, an `AttributeError` elsewhere.
+    The package calls this under the `else` of `if TYPE_CHECKING:`, which imports each name `as` itself, so
+    that the name is public for type checkers, too. The error for a name of another package of ours says where
+    it is: an `ImportError` in `from package import name`, an `AttributeError` elsewhere.
 
     Args:
-        package: The package.
-        homes: For each module, relative to the package as in `.scope`, its names that users write.
-        unlisted: The same for names that no user needs to write: those of the library's own code, types of
+        package: The package, whose code calls this.
+        unlisted: Those of the names that no user needs to write: those of the library's own code, types of
             options, parts of results. They can be imported, and are not in `__all__`.
         of_others: What names of other libraries are called here: the error for such a name says it.
     """
-    home_of = {name: home for home, names in [*homes.items(), *unlisted.items()] for name in names}
-    listed = sorted(name for names in homes.values() for name in names)
+    module, code = sys.modules[package], sys._getframe(1).f_code  # pyright: ignore[reportPrivateUsage]
+
+    @cache
+    def home_of() -> dict[str, str]:
+        return dict(_imports_for_type_checkers(code))
+
+    def listed() -> list[str]:
+        return sorted(home_of().keys() - set(unlisted))
 
     def load(name: str) -> object:
-        if name not in home_of:
+        if name == "__all__":
+            return listed()
+        if name not in home_of():
             # Python asks for a module as for any other name, before it imports it.
             is_module = importlib.util.find_spec(f"{package}.{name}") is not None
             instead = None if is_module else of_others.get(name) or _public_path(name)
@@ -60,12 +65,25 @@ def lazy_names(
             elif sys._getframe(1).f_globals.get("__name__") == _IMPORTING:  # pyright: ignore[reportPrivateUsage]
                 raise ImportError(message, name=name)  # an AttributeError would lose its text
             # With the name and the module, Python itself suggests a similar name.
-            raise AttributeError(message, name=name, obj=sys.modules[package])
-        value: object = getattr(importlib.import_module(home_of[name], package), name)
-        setattr(sys.modules[package], name, value)
+            raise AttributeError(message, name=name, obj=module)
+        value: object = getattr(importlib.import_module(home_of()[name]), name)
+        setattr(module, name, value)
         return value
 
-    return listed, load, listed.copy
+    vars(module).update(__getattr__=load, __dir__=listed)
+
+
+def _imports_for_type_checkers(code: CodeType) -> Iterator[tuple[str, str]]:
+    """Yield each name that a module imports under `if TYPE_CHECKING:`, with the module that has it.
+
+    The code of a module has these imports, too, and not only where its source is there to be read.
+    """
+    home, under = "", ("LOAD_NAME", "TYPE_CHECKING")
+    for one in dropwhile(lambda one: (one.opname, one.argval) != under, dis.get_instructions(code)):
+        if one.opname == "IMPORT_NAME":
+            home = one.argval
+        elif one.opname == "IMPORT_FROM":
+            yield one.argval, home
 
 
 def _public_path(name: str) -> str | None:

@@ -30,7 +30,7 @@ from fastroai.runs.execution import OpenRun
 from fastroai.runs.nesting import NestedStep
 from fastroai.runs.running.machine import Decision, Told
 from fastroai.runtime.budgets.ledger import Account
-from fastroai.runtime.fact import NOWHERE, Fact
+from fastroai.runtime.fact_base import NOWHERE, Fact
 from fastroai.runtime.facts import RunFinished, RunStarted, StepFinished
 from fastroai.store.reading.trace import RunTrace
 from fastroai.store.record.entries import entry_in_store, entry_to_store, located

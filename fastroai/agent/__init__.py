@@ -22,34 +22,5 @@ if TYPE_CHECKING:
     from fastroai.calls.stream import ChatStream as ChatStream
     from fastroai.calls.stream import EventStream as EventStream
     from fastroai.calls.stream import ResponseEvent as ResponseEvent
-
-if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getattr__`
-    __all__, __getattr__, __dir__ = lazy_names(
-        __name__,
-        {
-            ".agent": ("FastroAgent",),
-            ".config": ("AgentConfig",),
-            ".deferred": ("AskPeople",),
-            ".hooks": ("Dispatch",),
-            ".requests.metering": ("Metered",),
-            ".step": (
-                "AgentStep",
-                "AgentStepWrapper",
-            ),
-            "fastroai.calls.response": (
-                "ChatResponse",
-                "StreamChunk",
-            ),
-            "fastroai.calls.stream": (
-                "ChatStream",
-                "EventStream",
-                "ResponseEvent",
-            ),
-        },
-        unlisted={
-            ".hooks": (
-                "AfterDispatch",
-                "BeforeDispatch",
-            ),
-        },
-    )
+else:  # a type checker would take any name, if it saw `__getattr__`
+    lazy_names(__name__, unlisted=["AfterDispatch", "BeforeDispatch"])

@@ -8,11 +8,6 @@ if TYPE_CHECKING:
     from fastroai.contracts.annotations import adapter_of as adapter_of
     from fastroai.contracts.contract import Check as Check
     from fastroai.contracts.contract import Contract as Contract
-    from fastroai.contracts.registry import ContractRegistry as ContractRegistry
-
-if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getattr__`
-    __all__, __getattr__, __dir__ = lazy_names(
-        __name__,
-        {".contract": ("Check", "Contract"), ".registry": ("ContractRegistry",)},
-        unlisted={".annotations": ("adapter_of",)},
-    )
+    from fastroai.contracts.contract import ContractRegistry as ContractRegistry
+else:  # a type checker would take any name, if it saw `__getattr__`
+    lazy_names(__name__, unlisted=["adapter_of"])

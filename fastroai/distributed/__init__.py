@@ -17,20 +17,5 @@ if TYPE_CHECKING:
     from fastroai.distributed.handle import RunStopped as RunStopped
     from fastroai.distributed.registered import CarriedRun as CarriedRun
     from fastroai.distributed.worker import Worker as Worker
-
-if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getattr__`
-    __all__, __getattr__, __dir__ = lazy_names(
-        __name__,
-        {
-            ".app": ("Distributed",),
-            ".client": ("Client",),
-            ".engine": ("QueueOptions",),
-            ".handle": ("RunStopped",),
-        },
-        unlisted={
-            ".engine": ("RateLimit",),
-            ".handle": ("RunHandle", "RunStanding"),
-            ".registered": ("CarriedRun",),
-            ".worker": ("Worker",),
-        },
-    )
+else:  # a type checker would take any name, if it saw `__getattr__`
+    lazy_names(__name__, unlisted=["CarriedRun", "RateLimit", "RunHandle", "RunStanding", "Worker"])

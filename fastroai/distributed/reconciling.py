@@ -22,7 +22,7 @@ from fastroai.distributed.stretches import (
     to_enqueue,
 )
 from fastroai.errors import FastroAIError, RevisionConflict, RunNotFound
-from fastroai.runtime.fact import Ends
+from fastroai.runtime.fact_base import Ends
 from fastroai.runtime.owner import steady_seconds
 from fastroai.store.reading.index import find_runs, store_time
 from fastroai.store.reading.run_queries import Place, RunQuery

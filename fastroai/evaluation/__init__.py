@@ -16,19 +16,7 @@ if TYPE_CHECKING:
     from fastroai.evaluation.results import VariantResult as VariantResult
     from fastroai.evaluation.splits import compare_splits as compare_splits
     from fastroai.evaluation.tasks import task as task
-
-if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getattr__`
-    __all__, __getattr__, __dir__ = lazy_names(
-        __name__,
-        {
-            ".cases": ("Case", "EvaluatorContext"),
-            ".comparing": ("compare", "compare_sync"),
-            ".splits": ("compare_splits",),
-            ".tasks": ("task",),
-        },
-        unlisted={
-            ".comparison": ("Comparison",),
-            ".intervals": ("Interval",),
-            ".results": ("CaseResult", "EvaluationResult", "VariantResult"),
-        },
+else:  # a type checker would take any name, if it saw `__getattr__`
+    lazy_names(
+        __name__, unlisted=["CaseResult", "Comparison", "EvaluationResult", "Interval", "VariantResult"]
     )

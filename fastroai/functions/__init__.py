@@ -51,50 +51,12 @@ if TYPE_CHECKING:
     from fastroai.functions.several.side_by_side import race as race
     from fastroai.records import CallRecord as CallRecord
     from fastroai.usage import Budget as Budget
-
-if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getattr__`
-    __all__, __getattr__, __dir__ = lazy_names(
+else:  # a type checker would take any name, if it saw `__getattr__`
+    lazy_names(
         __name__,
-        {
-            ".errors": (
-                "CompileError",
-                "ConsensusFailure",
-                "ConvergenceFailure",
-                "FailedAttempt",
-                "FlowDiverged",
-                "HumanTimeoutError",
-                "ParallelFailed",
-                "ParallelValidationFailed",
-                "ParseFailure",
-                "PostconditionFailed",
-                "PreconditionFailed",
-                "StabilityAssertionError",
-            ),
-            ".kept_calls": ("call_records",),
-            ".computing": ("ComputeFunction", "compute"),
-            ".configuring": ("Configuration", "configuration", "configure", "configured", "reset"),
-            ".declaring.contracts": ("contract",),
-            ".several.debating": ("debate",),
-            ".flow_runs.flows": ("Flow", "flow"),
-            ".inferring": ("InferFunction", "infer"),
-            ".declaring.opacity": ("opaque",),
-            ".flow_runs.people": ("HumanDecision", "HumanReviewContext", "await_human"),
-            ".several.probabilistic": ("Probabilistic",),
-            ".prompt": ("CompiledPrompt",),
-            ".refining": ("refine",),
-            ".running": ("run",),
-            ".declaring.schemas": ("hash_of", "schema_of"),
-            ".several.outcomes": ("Failure", "Success"),
-            ".several.side_by_side": ("parallel", "race"),
-            "fastroai.records": ("CallRecord",),
-        },
-        unlisted={
-            ".kept_calls": ("KeptCall",),
-            ".function": ("Function",),
-            # Public in these packages. Here, too, so that a program of Stratum has one import to change.
-            "fastroai.errors": ("FastroAIWarning", "FlowStopped"),
-            "fastroai.usage": ("Budget",),
-        },
+        # `Budget`, `FastroAIWarning` and `FlowStopped` are public elsewhere. They are here, too, so that a
+        # program of Stratum has one import to change.
+        unlisted=["Budget", "FastroAIWarning", "FlowStopped", "Function", "KeptCall"],
         of_others={
             "exporters": "configure(tracer=OpenTelemetryTracer())",
             "StratumError": "FastroAIError, in fastroai.errors",

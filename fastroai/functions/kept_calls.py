@@ -28,7 +28,7 @@ from fastroai.functions.errors import (
 from fastroai.functions.flow_runs.flow_run import FlowRun
 from fastroai.records import CallOutcome, CallRecord, Usage
 from fastroai.runtime import Scope
-from fastroai.runtime.fact import FailureFacts
+from fastroai.runtime.fact_base import FailureFacts
 from fastroai.runtime.labels import NO_LABELS, Labels
 from fastroai.runtime.retrying.failures import leaves
 from fastroai.steps.config import ResolvedConfig

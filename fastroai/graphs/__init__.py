@@ -36,37 +36,17 @@ if TYPE_CHECKING:
     from fastroai.graphs.shape.plan import OnConflict as OnConflict
     from fastroai.graphs.shape.plan import Reducer as Reducer
     from fastroai.steps.visits import NodeFailure as NodeFailure
-
-if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getattr__`
-    __all__, __getattr__, __dir__ = lazy_names(
+else:  # a type checker would take any name, if it saw `__getattr__`
+    lazy_names(
         __name__,
-        {
-            ".errors": (
-                "GraphProblem",
-                "GraphStopped",
-                "GraphValidationError",
-                "JudgeEscalated",
-                "JudgeNotSatisfied",
-                "MemoryConflict",
-                "VisitsExhausted",
-            ),
-            ".agents.agent_node": ("AgentNode",),
-            ".agents.judging": ("Ruling", "Verdict"),
-            ".conversation.conversation": ("GraphConversation",),
-            ".facts": ("BranchTimedOut", "EdgesResolved", "MessagesAdded", "ValueWritten"),
-            ".graph": ("Graph",),
-            ".machine.branches": ("GraphPath",),
-            ".machine.sends": ("Send",),
-            ".result": ("GraphResult", "GraphStream", "GraphUsage"),
-            ".shape.edge": ("Edge",),
-            ".shape.node": ("Node",),
-        },
-        unlisted={
-            ".machine.events": ("Ending",),
-            ".machine.routing": ("EdgeOutcome",),
-            ".result": ("GraphQuality",),
-            ".shape.edge": ("When",),
-            ".shape.plan": ("OnBranchFailure", "OnConflict", "Reducer"),
-            "fastroai.steps.visits": ("NodeFailure",),
-        },
+        unlisted=[
+            "EdgeOutcome",
+            "Ending",
+            "GraphQuality",
+            "NodeFailure",
+            "OnBranchFailure",
+            "OnConflict",
+            "Reducer",
+            "When",
+        ],
     )

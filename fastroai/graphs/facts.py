@@ -11,7 +11,7 @@ from pydantic import PlainSerializer, PlainValidator, TypeAdapter
 from typing_extensions import override
 
 from fastroai.data_kinds import Name, Payload, Text
-from fastroai.runtime.fact import FailureFacts, Notes, PlacedFact, PlanFact, Raised, Telling
+from fastroai.runtime.fact_base import FailureFacts, Notes, PlacedFact, PlanFact, Raised, Telling
 from fastroai.runtime.facts import DecidedAfter, UnitDecision
 
 

@@ -17,7 +17,7 @@ from fastroai.graphs.machine.machine import GraphMachine
 from fastroai.graphs.shape.node import Node
 from fastroai.graphs.shape.plan import GraphPlan
 from fastroai.runs.running.machine import Unit
-from fastroai.runtime.fact import Part
+from fastroai.runtime.fact_base import Part
 from fastroai.steps import ResolvedConfig
 from fastroai.steps.contracts import BoundContract
 

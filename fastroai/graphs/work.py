@@ -24,7 +24,7 @@ from fastroai.runs.running.machine import Changed, Told, Unit, unit_of
 from fastroai.runs.running.units import BegunUnit
 from fastroai.runs.running.work import Kept
 from fastroai.runtime import RetriesUsed, Scope, facts
-from fastroai.runtime.fact import Fact, Part
+from fastroai.runtime.fact_base import Fact, Part
 from fastroai.steps import BaseStep, ConversationState
 from fastroai.steps.context import RunData
 from fastroai.steps.copies import own_copy

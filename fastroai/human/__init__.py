@@ -15,15 +15,5 @@ if TYPE_CHECKING:
     from fastroai.human.waiting import StepWait as StepWait
     from fastroai.store.open_questions import Answer as Answer
     from fastroai.store.open_questions import Question as Question
-
-if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getattr__`
-    __all__, __getattr__, __dir__ = lazy_names(
-        __name__,
-        {
-            ".inbox": ("Inbox",),
-            ".messages": ("send_message",),
-            ".sinks": ("to_console",),
-            ".waiting": ("Awaited", "StepWait"),
-            "fastroai.store.open_questions": ("Answer", "Question"),
-        },
-    )
+else:  # a type checker would take any name, if it saw `__getattr__`
+    lazy_names(__name__)

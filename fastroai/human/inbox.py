@@ -8,7 +8,7 @@ from typing import Final
 
 from fastroai.errors import AnswerRejected, RevisionConflict, RunConflict, RunNotFound, ValueNotStorable
 from fastroai.human.answers import answer_to, last_answer, last_asked, split_ref, why_closed
-from fastroai.runtime.fact import Fact
+from fastroai.runtime.fact_base import Fact
 from fastroai.runtime.facts import AnswerGiven, Wait
 from fastroai.runtime.options import check_count
 from fastroai.store.backends.adapter import adapt_run_store

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from fastroai.pipelines.fallbacks import FallbackOn as FallbackOn
     from fastroai.pipelines.pipeline import Pipeline as Pipeline
     from fastroai.pipelines.result import PipelineResult as PipelineResult
+    from fastroai.pipelines.result import PipelineStream as PipelineStream
     from fastroai.pipelines.result import PipelineUsage as PipelineUsage
     from fastroai.pipelines.router import BasePipeline as BasePipeline
     from fastroai.pipelines.router import SplitPipeline as SplitPipeline
-    from fastroai.pipelines.stream import PipelineStream as PipelineStream
     from fastroai.runs.openings import OnExisting as OnExisting
     from fastroai.runs.progress.progress import OnProgress as OnProgress
     from fastroai.runs.progress.progress import Progress as Progress
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from fastroai.runtime.events import RequestWaited as RequestWaited
     from fastroai.runtime.events import SpendRecorded as SpendRecorded
     from fastroai.runtime.events import TextChunk as TextChunk
-    from fastroai.runtime.fact import Begins as Begins
-    from fastroai.runtime.fact import Ends as Ends
-    from fastroai.runtime.fact import Fact as Fact
-    from fastroai.runtime.fact import FailureFacts as FailureFacts
-    from fastroai.runtime.fact import Notes as Notes
-    from fastroai.runtime.fact import RunEvent as RunEvent
-    from fastroai.runtime.fact import RunFact as RunFact
+    from fastroai.runtime.fact_base import Begins as Begins
+    from fastroai.runtime.fact_base import Ends as Ends
+    from fastroai.runtime.fact_base import Fact as Fact
+    from fastroai.runtime.fact_base import FailureFacts as FailureFacts
+    from fastroai.runtime.fact_base import Notes as Notes
+    from fastroai.runtime.fact_base import RunEvent as RunEvent
+    from fastroai.runtime.fact_base import RunFact as RunFact
     from fastroai.runtime.facts import AgentCallEnded as AgentCallEnded
     from fastroai.runtime.facts import AnswerGiven as AnswerGiven
     from fastroai.runtime.facts import AnyFact as AnyFact
@@ -83,84 +83,24 @@ if TYPE_CHECKING:
     from fastroai.steps import StepUsage as StepUsage
     from fastroai.steps import step as step
     from fastroai.store.record.declarations import OnChanged as OnChanged
-
-if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getattr__`
-    __all__, __getattr__, __dir__ = lazy_names(
+else:  # a type checker would take any name, if it saw `__getattr__`
+    lazy_names(
         __name__,
-        {
-            ".pipeline": ("Pipeline",),
-            ".result": ("PipelineResult", "PipelineUsage"),
-            ".router": ("BasePipeline", "SplitPipeline"),
-            ".stream": ("PipelineStream",),
-            "fastroai.runs.progress.progress": ("Progress",),
-            "fastroai.runs.taking_up.serving": ("Service",),
-            "fastroai.runtime.events": (
-                "BudgetRefused",
-                "BudgetWaiting",
-                "BudgetWarning",
-                "ContractViolated",
-                "RequestWaited",
-                "SpendRecorded",
-                "TextChunk",
-            ),
-            "fastroai.runtime.fact": ("Fact", "FailureFacts", "RunEvent"),
-            "fastroai.runtime.facts": (
-                "AgentCallEnded",
-                "AnswerGiven",
-                "CallChanged",
-                "CallEnded",
-                "CallLeftOver",
-                "OnceDone",
-                "OnceFailed",
-                "OnceStarted",
-                "PauseRequested",
-                "QuestionAsked",
-                "ReplayDiverged",
-                "RequestEnded",
-                "RequestInBatch",
-                "RequestSent",
-                "RunFinished",
-                "RunResumed",
-                "RunStarted",
-                "SpendingRecorded",
-                "StepCancelled",
-                "StepFailed",
-                "StepFinished",
-                "StepHalted",
-                "StepRetried",
-                "StepSkipped",
-                "StepStarted",
-                "StopRequested",
-                "ToolEnded",
-                "UnknownFact",
-                "Wait",
-                "WaitEnded",
-                "WaitStarted",
-            ),
-            "fastroai.steps": (
-                "BaseStep",
-                "ConversationState",
-                "ConversationStatus",
-                "ExecutionConfig",
-                "FunctionStep",
-                "PipelineConfig",
-                "StepConfig",
-                "StepContext",
-                "StepUsage",
-                "step",
-                "Spend",
-            ),
-        },
-        unlisted={
-            ".fallbacks": ("FallbackOn",),
-            "fastroai.runs.openings": ("OnExisting",),
-            "fastroai.runs.progress.progress": ("OnProgress",),
-            "fastroai.runs.progress.showing": ("ShowProgress",),
-            "fastroai.runs.running.turns": ("OnBusy",),
-            "fastroai.runs.usage": ("StepTiming",),
-            "fastroai.runtime.fact": ("Begins", "Ends", "Notes", "RunFact"),
-            "fastroai.runtime.facts": ("AnyFact", "StepFact", "ReasonCode"),
-            "fastroai.steps": ("ResolvedConfig",),
-            "fastroai.store.record.declarations": ("OnChanged",),
-        },
+        unlisted=[
+            "AnyFact",
+            "Begins",
+            "Ends",
+            "FallbackOn",
+            "Notes",
+            "OnBusy",
+            "OnChanged",
+            "OnExisting",
+            "OnProgress",
+            "ReasonCode",
+            "ResolvedConfig",
+            "RunFact",
+            "ShowProgress",
+            "StepFact",
+            "StepTiming",
+        ],
     )

@@ -15,7 +15,7 @@ from dataclasses import replace
 from fastroai.pipelines.plan import Plan
 from fastroai.runs.running.machine import Cancel, Decision, Told, why_paused
 from fastroai.runtime import facts
-from fastroai.runtime.fact import NOWHERE, FailureFacts, Part
+from fastroai.runtime.fact_base import NOWHERE, FailureFacts, Part
 
 
 class PipelineMachine:

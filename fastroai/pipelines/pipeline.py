@@ -17,10 +17,9 @@ from fastroai.errors import ConfigurationError, FastroAIError, attach_trace
 from fastroai.other_names import OTHER_CALLS, OTHER_OPTIONS, other_names
 from fastroai.pipelines.contracting import bind_contracts
 from fastroai.pipelines.estimate import PastRuns, estimate_steps, total
-from fastroai.pipelines.nesting import output_inside
 from fastroai.pipelines.plan import build_plan
 from fastroai.pipelines.replay import Orchestrated, Orchestration, first_divergence
-from fastroai.pipelines.result import OutputT, PipelineResult
+from fastroai.pipelines.result import OutputT, PipelineResult, output_inside
 from fastroai.pipelines.run import PipelineRun
 from fastroai.pipelines.setup import PipelineSetup
 from fastroai.records import RunKind

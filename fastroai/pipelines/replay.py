@@ -13,7 +13,7 @@ from fastroai.runs.decoding import OnRecord, ValuesOnRecord, output_on_record
 from fastroai.runs.running.machine import Changed
 from fastroai.runs.running.replay import Replay, divergence_of, other_run, replay_log
 from fastroai.runtime import facts
-from fastroai.runtime.fact import Part, PlanFact
+from fastroai.runtime.fact_base import Part, PlanFact
 from fastroai.store.reading.trace import Divergence, RunTrace
 from fastroai.store.record.memo import Memo
 from fastroai.store.record.payloads import PayloadCodec

@@ -1,4 +1,4 @@
-"""The result of a pipeline run."""
+"""The result of a pipeline run, and the output that a step around it gets."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
-from typing import Any, Generic
+from typing import Any, Generic, TypeAlias
 
 from typing_extensions import TypeVar
 
+from fastroai.errors import ConfigurationError, StepExecutionError
 from fastroai.other_names import other_names
 from fastroai.pipelines.plan import Plan
 from fastroai.runs.result import RunResult
 from fastroai.runs.running.units import BegunUnits
+from fastroai.runs.stream import RunStream
 from fastroai.runs.usage import RunUsage, StepTiming, steps_together
 from fastroai.runtime import Scope
 from fastroai.runtime.facts import ReasonCode, RunStatus, Wait
-from fastroai.steps import ConversationState, StepUsage
+from fastroai.steps import ConversationState, StepContext, StepUsage
+from fastroai.steps.context import scope_of
 from fastroai.store.open_questions import Question
 from fastroai.store.reading.run_quality import Quality
 from fastroai.store.record.log import RunLog
@@ -238,3 +241,37 @@ def routes_of(scope: Scope) -> tuple[str, ...]:
                     earlier[path] = name
                 path += "/"
     return (*earlier.values(), *(route.name for route in scope.routes))
+
+
+PipelineStream: TypeAlias = RunStream[PipelineResult[OutputT]]
+"""The stream of a run of a pipeline: `result` is a `PipelineResult` once the iteration has ended."""
+
+
+def output_inside(result: PipelineResult[OutputT], context: StepContext[Any]) -> OutputT:
+    """Return the output of a step that ran a pipeline.
+
+    A conversation that stopped the pipeline stops the outer run, too.
+
+    Raises:
+        StepExecutionError: the output step of the pipeline did not run, because of a failure inside.
+        ConfigurationError: the pipeline is paused on a record of its own, as the run around has none.
+    """
+    scope_of(context).degraded |= result.quality == "degraded"
+    if result.stopped_early:
+        return result.conversation_state  # type: ignore[return-value]  # the outer runner looks for it
+    if result.status == "paused":
+        expected = (
+            f"a store for the outermost run, because the pipeline of step {context.step_id!r} is paused as "
+            f"{result.run_id!r} ({result.reason}), and only a stored run can wait for it"
+        )
+        raise ConfigurationError("store", None, expected)
+    check_output(result)
+    return result.output  # type: ignore[return-value]  # OutputT may itself include None
+
+
+def check_output(result: PipelineResult[Any]) -> None:
+    """Raise `StepExecutionError` if the output step did not run, because of a failure inside."""
+    is_over = not result.stopped_early and result.status != "paused"
+    if is_over and result.output_step not in result.step_outputs:
+        step_id, error = next(iter(result.errors.items()))
+        raise StepExecutionError(step_id, error) from error

@@ -25,10 +25,9 @@ from fastroai.errors import (
 )
 from fastroai.pipelines.estimate import in_turn, one_of
 from fastroai.pipelines.fallbacks import FallbackOn, FallbackRule
-from fastroai.pipelines.nesting import check_output, output_inside
 from fastroai.pipelines.pipeline import Pipeline
 from fastroai.pipelines.replay import Orchestration
-from fastroai.pipelines.result import OutputT, PipelineResult
+from fastroai.pipelines.result import OutputT, PipelineResult, check_output, output_inside
 from fastroai.places import without_attempts
 from fastroai.records import first_given, in_seconds
 from fastroai.rows.child_runs import RunRows, parameters_of
@@ -187,11 +186,21 @@ class BasePipeline(
     # --- running ---
 
     @cached_property
-    def _front(self) -> _Front[DepsT, InputT, OutputT]:
-        return _Front(self)
+    def _front(self) -> Pipeline[DepsT, InputT, OutputT]:
+        """The router as a pipeline of one step, which chooses a variant and runs it."""
+        steps = {ROUTING: NestedStep(self, None, StepConfig())}
+        return Pipeline(self.name, steps, config=self.config, version=self.version)
 
     async def _execute(self, request: RunRequest[DepsT]) -> PipelineResult[OutputT]:
-        return await self._front._execute(request)
+        routing = _Routing(self)
+        try:
+            run = await self._front._perform(replace(self._front._setup, steps={ROUTING: routing}), request)
+        except StepExecutionError as error:
+            if error.step_id != ROUTING:
+                raise
+            raise failure_inside(error) from error.original_error.__cause__
+        result = routing.result
+        return run.result() if result is None else result.within(run.scope, run.runner.origin)
 
     def _keeper(self, store: RunStore) -> RunKeeper:
         return self._front._keeper(store)
@@ -557,27 +566,6 @@ class SplitPipeline(BasePipeline[DepsT, InputT, OutputT]):
             if point < 0:
                 break
         return chosen
-
-
-class _Front(Pipeline[DepsT, InputT, OutputT]):
-    """A router as a pipeline of one step, which chooses a variant and runs it."""
-
-    def __init__(self, router: BasePipeline[DepsT, InputT, OutputT]) -> None:
-        steps = {ROUTING: NestedStep(router, None, StepConfig())}
-        super().__init__(router.name, steps, config=router.config, version=router.version)
-        self._router = router
-
-    async def _execute(self, request: RunRequest[DepsT]) -> PipelineResult[OutputT]:
-        """Run the router, and return the result of the variant."""
-        routing = _Routing(self._router)
-        try:
-            run = await self._perform(replace(self._setup, steps={ROUTING: routing}), request)
-        except StepExecutionError as error:
-            if error.step_id != ROUTING:
-                raise
-            raise failure_inside(error) from error.original_error.__cause__
-        result = routing.result
-        return run.result() if result is None else result.within(run.scope, run.runner.origin)
 
 
 class _Routing(NestedStep[Any, Any]):

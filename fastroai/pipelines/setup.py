@@ -11,7 +11,7 @@ from fastroai.contracts import Contract
 from fastroai.contracts.annotations import Annotation
 from fastroai.pipelines.machine import PipelineMachine
 from fastroai.pipelines.plan import Plan
-from fastroai.runtime.fact import Part
+from fastroai.runtime.fact_base import Part
 from fastroai.steps import BaseStep, ResolvedConfig
 from fastroai.steps.contracts import BoundContract, declared_output
 

@@ -12,7 +12,7 @@ from fastroai.runs.running.units import BegunUnit
 from fastroai.runs.running.work import Kept
 from fastroai.runs.storing import stored_finish
 from fastroai.runtime import RetriesUsed
-from fastroai.runtime.fact import Part
+from fastroai.runtime.fact_base import Part
 from fastroai.runtime.facts import (
     QuestionAsked,
     StepCancelled,

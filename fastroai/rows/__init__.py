@@ -12,14 +12,5 @@ if TYPE_CHECKING:
     from fastroai.rows.facts import RowStarted as RowStarted
     from fastroai.rows.table import Row as Row
     from fastroai.rows.table import RowTable as RowTable
-
-if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getattr__`
-    __all__, __getattr__, __dir__ = lazy_names(
-        __name__,
-        {
-            ".errors": ("RowFailed",),
-            ".facts": ("RowEnded", "RowStarted"),
-            ".table": ("RowTable",),
-        },
-        unlisted={".facts": ("Resumption", "RowGivenBack"), ".table": ("Row",)},
-    )
+else:  # a type checker would take any name, if it saw `__getattr__`
+    lazy_names(__name__, unlisted=["Resumption", "Row", "RowGivenBack"])

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from fastroai.data_kinds import Name, Payload
 from fastroai.records import Usage
-from fastroai.runtime.fact import Begins, Ends, FailureFacts, Outcome, PlanFact, RunEvent, Telling
+from fastroai.runtime.fact_base import Begins, Ends, FailureFacts, Outcome, PlanFact, RunEvent, Telling
 
 
 @dataclass(slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from fastroai.rows.options import RowOptions, options_on_record
 from fastroai.rows.record import LinesInStore, RowMemo, RowsOnRecord, facts_of
 from fastroai.rows.target import RowTarget
 from fastroai.runs.openings import AlsoOnRecord, Opening, RunKeeper
-from fastroai.runtime.fact import Fact
+from fastroai.runtime.fact_base import Fact
 from fastroai.runtime.facts import RunStarted
 from fastroai.runtime.labels import Labels
 from fastroai.steps import PipelineConfig

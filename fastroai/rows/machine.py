@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple, TypeAlias, assert_never
 from pydantic import JsonValue
 
 from fastroai.rows.facts import Resumption, RowEnded, WhyGivenBack
-from fastroai.runtime.fact import FailureFacts
+from fastroai.runtime.fact_base import FailureFacts
 from fastroai.runtime.facts import PauseRequested, RunFinished, RunResumed, RunStarted, StopRequested, Wait
 from fastroai.store.record.declarations import OnChanged, changed_parts
 

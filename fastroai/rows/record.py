@@ -12,7 +12,7 @@ from fastroai.rows.facts import RowEnded, RowStarted
 from fastroai.rows.machine import RowMachine, number_of_key
 from fastroai.runtime import Charge
 from fastroai.runtime.budgets.in_flight import AgentCharges
-from fastroai.runtime.fact import Fact, Key
+from fastroai.runtime.fact_base import Fact, Key
 from fastroai.runtime.facts import (
     AnswerGiven,
     QuestionAsked,

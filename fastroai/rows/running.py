@@ -44,7 +44,7 @@ from fastroai.runtime import Retry, Scope
 from fastroai.runtime.concurrency.isolation import in_context
 from fastroai.runtime.concurrency.tasks import end_tasks, to_its_end
 from fastroai.runtime.concurrency.wakeup import running_loop
-from fastroai.runtime.fact import FailureFacts
+from fastroai.runtime.fact_base import FailureFacts
 from fastroai.runtime.facts import PauseRequested, RunFinished, StopRequested, Wait
 from fastroai.runtime.labels import current_row
 from fastroai.runtime.retrying.failures import leaves

@@ -21,7 +21,7 @@ from fastroai.rows.facts import Resumption, RowEnded
 from fastroai.rows.frames import as_frame, is_arrow, with_types
 from fastroai.rows.record import Lines
 from fastroai.runtime.concurrency.wakeup import running_loop
-from fastroai.runtime.fact import FailureFacts
+from fastroai.runtime.fact_base import FailureFacts
 from fastroai.runtime.facts import ReasonCode, RunStatus
 from fastroai.store.reading.as_json import as_json
 from fastroai.store.record.values import value_from_json

@@ -15,7 +15,7 @@ from fastroai.errors import BudgetExceeded, FastroAIError, StepExecutionError, T
 from fastroai.records import RunKind
 from fastroai.runtime import Clock, Scope, classify
 from fastroai.runtime.concurrency.tasks import to_its_end
-from fastroai.runtime.fact import FailureFacts
+from fastroai.runtime.fact_base import FailureFacts
 from fastroai.runtime.facts import ReasonCode, RunFinished
 from fastroai.runtime.retrying.failures import agent_calls_of, failed_calls_of
 from fastroai.runtime.spans import span_of

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 from pydantic import JsonValue
 
 from fastroai.places import attempt_around, split_attempt, step_name
-from fastroai.runtime.fact import Fact
+from fastroai.runtime.fact_base import Fact
 from fastroai.runtime.facts import DecidedAfter, StepFailed, StepFinished, StepStarted
 
 _POLICIES: Final = ("entry", "on_branch_failure", "on_conflict", "reducers", "conversation")

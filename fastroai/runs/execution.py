@@ -24,7 +24,7 @@ from fastroai.runs.quoting import Estimate, reserved, usd_to_set_aside
 from fastroai.runs.request import RunRequest
 from fastroai.runtime import Scope, current_scope
 from fastroai.runtime.events import both
-from fastroai.runtime.fact import Part
+from fastroai.runtime.fact_base import Part
 from fastroai.runtime.facts import PauseRequested, RunFinished, RunStarted, StopRequested
 from fastroai.runtime.retrying.failures import leaves
 from fastroai.steps import PipelineConfig

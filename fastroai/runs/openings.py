@@ -25,7 +25,7 @@ from fastroai.runs.decoding import needed_by_pipeline, output_on_record
 from fastroai.runs.definition_changes import Progress, changes
 from fastroai.runs.storing import checked_output, stored_finish
 from fastroai.runs.taking_up.forking import check_step, kept_by_graph, kept_by_pipeline, unit_named
-from fastroai.runtime.fact import Fact, Part
+from fastroai.runtime.fact_base import Fact, Part
 from fastroai.runtime.facts import RunResumed, RunStarted, StepFinished
 from fastroai.runtime.labels import NO_LABELS, Labels
 from fastroai.steps import ConversationState

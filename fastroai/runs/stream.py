@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from fastroai.runtime import PumpedStream, Send
 from fastroai.runtime.events import Listener
-from fastroai.runtime.fact import RunEvent
+from fastroai.runtime.fact_base import RunEvent
 
 ResultT = TypeVar("ResultT")
 

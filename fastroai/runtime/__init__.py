@@ -47,32 +47,30 @@ if TYPE_CHECKING:
     from fastroai.runtime.retrying.retry_rules import RetryRules as RetryRules
     from fastroai.runtime.scope import Scope as Scope
     from fastroai.runtime.scope import current_scope as current_scope
-
-if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getattr__`
-    __all__, __getattr__, __dir__ = lazy_names(
+else:  # a type checker would take any name, if it saw `__getattr__`
+    lazy_names(
         __name__,
-        {
-            ".budgets.budget_scopes": ("BudgetScope", "BudgetView", "Remaining", "budget_scope"),
-            ".providers.circuit_breaker": ("CircuitBreaker",),
-            ".retrying.classification": ("Classifier", "FailureClass", "FailureContext", "classify"),
-            ".events": ("CircuitClosed", "CircuitOpened"),
-            ".options": ("LongTimeoutWarning",),
-            ".providers.provider_limits": ("ProviderLimit",),
-            ".providers.provider_line": ("ProviderLimitStatus",),
-            ".retrying.retry": ("DEFAULT_RETRY", "RetriesUsed", "RetryPolicy"),
-        },
-        unlisted={
-            ".providers.circuit": ("CircuitState",),
-            ".budgets.admission": ("admit", "record_spending"),
-            ".concurrency.clock": ("Clock",),
-            ".retrying.failures": ("billing_of", "is_transport_failure"),
-            ".budgets.in_flight": ("Charge",),
-            ".providers.provider_limits": ("ProviderLimits",),
-            ".concurrency.pump": ("PumpedStream", "Send"),
-            ".budgets.reservation": ("Reservation",),
-            ".retrying.retry": ("NO_RETRIES_USED", "RetryPolicies", "backoff_delay"),
-            ".retrying.retry_rules": ("Retry", "RetryRules"),
-            ".scope": ("Scope", "current_scope"),
-            ".concurrency.sync": ("blocking", "blocking_overloaded", "run_blocking"),
-        },
+        unlisted=[
+            "Charge",
+            "CircuitState",
+            "Clock",
+            "NO_RETRIES_USED",
+            "ProviderLimits",
+            "PumpedStream",
+            "Reservation",
+            "Retry",
+            "RetryPolicies",
+            "RetryRules",
+            "Scope",
+            "Send",
+            "admit",
+            "backoff_delay",
+            "billing_of",
+            "blocking",
+            "blocking_overloaded",
+            "current_scope",
+            "is_transport_failure",
+            "record_spending",
+            "run_blocking",
+        ],
     )

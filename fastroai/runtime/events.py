@@ -16,7 +16,15 @@ from fastroai.data_kinds import Text
 from fastroai.errors import BudgetExceeded, ContractViolation, RecordedError
 from fastroai.records import RequestRecord
 from fastroai.runtime.concurrency.wakeup import running_loop
-from fastroai.runtime.fact import FailureFacts, Notes, PlacedFact, Raised, RequestInLine, RunEvent, Telling
+from fastroai.runtime.fact_base import (
+    FailureFacts,
+    Notes,
+    PlacedFact,
+    Raised,
+    RequestInLine,
+    RunEvent,
+    Telling,
+)
 from fastroai.usage.budget import Budget
 
 logger = logging.getLogger("fastroai.runtime")

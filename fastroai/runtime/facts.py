@@ -25,7 +25,7 @@ from fastroai.data_kinds import Definition, Name, Payload, Text
 from fastroai.errors import ConfigurationError
 from fastroai.places import quoted, step_name, without_attempts
 from fastroai.records import RequestRecord, Usage
-from fastroai.runtime.fact import (
+from fastroai.runtime.fact_base import (
     NOWHERE,
     Begins,
     Ends,

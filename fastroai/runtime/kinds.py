@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Final
 
 import fastroai.runtime.facts  # noqa: F401 - most kinds are declared there
-from fastroai.runtime.fact import Fact, declared_facts
+from fastroai.runtime.fact_base import Fact, declared_facts
 
 DECLARED_IN: Final[Mapping[str, tuple[str, ...]]] = {
     "fastroai.runtime.events": ("budget_refused", "budget_waiting", "request_waited"),

@@ -24,13 +24,12 @@ from fastroai.runtime.budgets.in_flight import AgentCharges, Charge, InFlight, S
 from fastroai.runtime.budgets.ledger import Account, Claim, wake
 from fastroai.runtime.concurrency.clock import Clock
 from fastroai.runtime.concurrency.flow import Flow, read_by_this_task
-from fastroai.runtime.concurrency.process import THIS_PROCESS
 from fastroai.runtime.concurrency.wakeup import no_running_loop, running_loop
 from fastroai.runtime.events import Listener, both, on_this_loop
-from fastroai.runtime.fact import Fact, Part, RunEvent
+from fastroai.runtime.fact_base import Fact, Part, RunEvent
 from fastroai.runtime.labels import NO_LABELS, Labels
 from fastroai.runtime.time_limits import BudgetClock, TimeLimits
-from fastroai.runtime.tree import Tree
+from fastroai.runtime.tree import THIS_PROCESS, Tree
 
 if TYPE_CHECKING:
     from fastroai.runtime.providers.provider_limits import ProviderLimits

@@ -1,19 +1,41 @@
-"""What all scopes of one tree share."""
+"""What all scopes of a tree share, and this process: a scope counts only in the process that opened it."""
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from contextlib import AbstractContextManager, nullcontext
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from fastroai.runtime.concurrency.process import THIS_PROCESS
+from fastroai.forks import in_forked_process
 from fastroai.runtime.concurrency.wakeup import running_loop
 from fastroai.runtime.events import Listener
-from fastroai.runtime.fact import RunEvent
+from fastroai.runtime.fact_base import RunEvent
 
 if TYPE_CHECKING:
     from fastroai.usage.shared.spend_store import SpendAccount, SpendStore
+
+
+class _Process:
+    """This process, which may have been forked from another one."""
+
+    __slots__ = ("__weakref__", "id")
+
+    id: int
+
+    def __init__(self) -> None:
+        self.look()
+
+    def look(self) -> None:
+        """Ask the operating system for the id."""
+        self.id = os.getpid()
+
+
+THIS_PROCESS: Final = _Process()
+"""This process. Its `id` is kept here, without a system call, as each lookup of a scope compares it."""
+
+in_forked_process(THIS_PROCESS.look)
 
 
 class Tree:

@@ -21,31 +21,5 @@ if TYPE_CHECKING:
     from fastroai.steps.reserving import Spend as Spend
     from fastroai.steps.reserving import spend as spend
     from fastroai.steps.usage import StepUsage as StepUsage
-
-if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getattr__`
-    __all__, __getattr__, __dir__ = lazy_names(
-        __name__,
-        {
-            ".base": (
-                "BaseStep",
-                "FunctionStep",
-                "step",
-            ),
-            ".config": (
-                "ExecutionConfig",
-                "PipelineConfig",
-                "ResolvedConfig",
-                "StepConfig",
-            ),
-            ".context": ("StepContext",),
-            ".conversation": (
-                "ConversationState",
-                "ConversationStatus",
-            ),
-            ".reserving": (
-                "Spend",
-                "spend",
-            ),
-            ".usage": ("StepUsage",),
-        },
-    )
+else:  # a type checker would take any name, if it saw `__getattr__`
+    lazy_names(__name__)

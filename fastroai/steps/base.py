@@ -6,9 +6,8 @@ import functools
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from operator import is_
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeAlias, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeAlias, TypedDict, Unpack, cast, overload
 
 from typing_extensions import TypeVar
 
@@ -18,7 +17,7 @@ from fastroai.contracts.annotations import Annotation
 from fastroai.contracts.contract import Condition
 from fastroai.contracts.declared import argument_of, returned_type
 from fastroai.errors import ConfigurationError
-from fastroai.other_names import other_names
+from fastroai.keyword_options import takes_options
 from fastroai.records import NOT_GIVEN, Duration, NotGiven
 from fastroai.runtime import Classifier
 from fastroai.steps.config import OnError, RetryLike, StepConfig
@@ -185,36 +184,50 @@ class FunctionStep(BaseStep[DepsT, OutputT]):
         return cast("OutputT", await result if inspect.isawaitable(result) else result)
 
 
+class _ConfigOptions(TypedDict, total=False):
+    """The settings of `StepConfig`."""
+
+    timeout: Duration | NotGiven | None
+    total_timeout: Duration | NotGiven | None
+    retries: int | NotGiven
+    retry_delay: Duration | NotGiven
+    retry: RetryLike | NotGiven
+    classifiers: Sequence[Classifier]
+    cost_budget: int | NotGiven | None
+    budget: BudgetLike | NotGiven | None
+    trace: bool | NotGiven
+    on_error: OnError | NotGiven
+    on_step_start: OnStepStart | None
+    on_step_success: OnStepSuccess | None
+    on_step_failure: OnStepFailure | None
+    on_retry: OnRetry | None
+
+
+class StepOptions(_ConfigOptions, total=False):
+    """The keyword arguments of `step`: the settings of the step, and its contract."""
+
+    accepts: Accepts | NotGiven
+    returns: Annotation | NotGiven
+    require: Sequence[Condition[StepContext[Any]]] | NotGiven
+    ensure: Sequence[Condition[Any]] | NotGiven
+
+
 @overload
 def step(function: Callable[[StepContext[DepsT]], Awaitable[OutputT]], /) -> FunctionStep[DepsT, OutputT]: ...
 @overload
 def step(function: Callable[[StepContext[DepsT]], OutputT], /) -> FunctionStep[DepsT, OutputT]: ...
 @overload
-def step(
-    *,
-    timeout: Duration | NotGiven | None = ...,
-    total_timeout: Duration | NotGiven | None = ...,
-    retries: int | NotGiven = ...,
-    retry_delay: Duration | NotGiven = ...,
-    retry: RetryLike | NotGiven = ...,
-    classifiers: Sequence[Classifier] = ...,
-    cost_budget: int | NotGiven | None = ...,
-    budget: BudgetLike | NotGiven | None = ...,
-    trace: bool | NotGiven = ...,
-    on_error: OnError | NotGiven = ...,
-    on_step_start: OnStepStart | None = ...,
-    on_step_success: OnStepSuccess | None = ...,
-    on_step_failure: OnStepFailure | None = ...,
-    on_retry: OnRetry | None = ...,
-    accepts: Accepts | NotGiven = ...,
-    returns: Annotation | NotGiven = ...,
-    require: Sequence[Condition[StepContext[Any]]] | NotGiven = ...,
-    ensure: Sequence[Condition[Any]] | NotGiven = ...,
-) -> _StepDecorator: ...
+def step(**options: Unpack[StepOptions]) -> _StepDecorator: ...
 
 
-@other_names(
-    arguments={
+@takes_options(
+    StepOptions,
+    default=NOT_GIVEN,
+    defaults={
+        "classifiers": (),
+        **dict.fromkeys(("on_step_start", "on_step_success", "on_step_failure", "on_retry")),
+    },
+    instead={
         "input": "accepts=",
         "output": "returns=",
         "node_id": "the key in Pipeline(steps={…})",
@@ -222,30 +235,10 @@ def step(
         "depends_on": "Pipeline(dependencies={step_id: […]})",
         "max_retries": "retries=",
         "timeout_seconds": "timeout=",
-    }
+    },
 )
 def step(
-    function: StepFunction[Any, Any] | None = None,
-    /,
-    *,
-    timeout: Duration | NotGiven | None = NOT_GIVEN,
-    total_timeout: Duration | NotGiven | None = NOT_GIVEN,
-    retries: int | NotGiven = NOT_GIVEN,
-    retry_delay: Duration | NotGiven = NOT_GIVEN,
-    retry: RetryLike | NotGiven = NOT_GIVEN,
-    classifiers: Sequence[Classifier] = (),
-    cost_budget: int | NotGiven | None = NOT_GIVEN,
-    budget: BudgetLike | NotGiven | None = NOT_GIVEN,
-    trace: bool | NotGiven = NOT_GIVEN,
-    on_error: OnError | NotGiven = NOT_GIVEN,
-    on_step_start: OnStepStart | None = None,
-    on_step_success: OnStepSuccess | None = None,
-    on_step_failure: OnStepFailure | None = None,
-    on_retry: OnRetry | None = None,
-    accepts: Accepts | NotGiven = NOT_GIVEN,
-    returns: Annotation | NotGiven = NOT_GIVEN,
-    require: Sequence[Condition[StepContext[Any]]] | NotGiven = NOT_GIVEN,
-    ensure: Sequence[Condition[Any]] | NotGiven = NOT_GIVEN,
+    function: StepFunction[Any, Any] | None = None, /, **options: Unpack[StepOptions]
 ) -> FunctionStep[Any, Any] | _StepDecorator:
     """Make a function a step: `@step`, or `@step(timeout=…, retries=…)` with the options of `StepConfig`.
 
@@ -263,29 +256,15 @@ def step(
         ConfigurationError: an option is invalid, or the decorated object is not a function that can be a
             step: it must take the context as its only required argument, and must not be a generator.
     """
-    options = (timeout, total_timeout, retries, retry_delay, retry, cost_budget, budget, trace, on_error)
-    conditions = (accepts, returns, require, ensure)
-    rest = (classifiers, on_step_start, on_step_success, on_step_failure, on_retry)
-    if function is not None and all(map(is_, (*options, *conditions, *rest), _NO_OPTIONS)):
+    if function is not None and not options:
         return _PLAIN(function)
-    config = StepConfig(
-        timeout=timeout,
-        total_timeout=total_timeout,
-        retries=retries,
-        retry_delay=retry_delay,
-        retry=retry,
-        classifiers=classifiers,
-        cost_budget=cost_budget,
-        budget=budget,
-        trace=trace,
-        on_error=on_error,
-        on_step_start=on_step_start,
-        on_step_success=on_step_success,
-        on_step_failure=on_step_failure,
-        on_retry=on_retry,
+    contract = Contract(
+        accepts=options.pop("accepts", NOT_GIVEN),
+        returns=options.pop("returns", NOT_GIVEN),
+        require=options.pop("require", NOT_GIVEN),
+        ensure=options.pop("ensure", NOT_GIVEN),
     )
-    contract = Contract(accepts=accepts, returns=returns, require=require, ensure=ensure)
-    decorate = _StepDecorator(config, contract)
+    decorate = _StepDecorator(StepConfig(**cast("_ConfigOptions", options)), contract)
     return decorate if function is None else decorate(function)
 
 
@@ -335,6 +314,4 @@ def _is_coroutine_function(function: Callable[..., object]) -> bool:
     return bool(code and code.co_flags & inspect.CO_COROUTINE) or inspect.iscoroutinefunction(function)
 
 
-_NO_OPTIONS: Final = (*[NOT_GIVEN] * 13, (), *[None] * 4)
-"""What `@step` without parentheses is given, in the order in which it looks."""
 _PLAIN: Final = _StepDecorator(_NO_CONFIG, _NO_CONTRACT)

@@ -403,7 +403,7 @@ def resolve(*own: StepConfig, pipeline: ExecutionConfig) -> ResolvedConfig:
         hooks=Hooks.of(*own),
         limits=_limits_of_step(own),
         trace=first_given(*(config.trace for config in chain), default=True),
-        on_error=first_given(*(config.on_error for config in chain), default="fail"),  # pyright: ignore[reportArgumentType]  # pyright: ignore[reportArgumentType]
+        on_error=first_given(*(config.on_error for config in chain), default="fail"),  # pyright: ignore[reportArgumentType]
     )
 
 

@@ -134,6 +134,13 @@ class AskOptions(WaitOptions[T], total=False):
     name: str | None
 
 
+class OnceOptions(TypedDict, Generic[T], total=False):
+    """The keyword arguments of `StepContext.once`, which explains them."""
+
+    returns: type[T] | None
+    if_interrupted: IfInterrupted
+
+
 class StepLike(Protocol[DepsT_contra, OutputT_co]):
     """A step that `StepContext.map` can run. It can also run agents."""
 
@@ -679,22 +686,10 @@ class StepContext(Generic[DepsT_co]):
 
     @overload
     async def once(
-        self,
-        name: str,
-        effect: Callable[[], Awaitable[T]],
-        *,
-        returns: type[T] | None = None,
-        if_interrupted: IfInterrupted = "repeat",
+        self, name: str, effect: Callable[[], Awaitable[T]], **options: Unpack[OnceOptions[T]]
     ) -> T: ...
     @overload
-    async def once(
-        self,
-        name: str,
-        effect: Callable[[], T],
-        *,
-        returns: type[T] | None = None,
-        if_interrupted: IfInterrupted = "repeat",
-    ) -> T: ...
+    async def once(self, name: str, effect: Callable[[], T], **options: Unpack[OnceOptions[T]]) -> T: ...
     async def once(
         self,
         name: str,
@@ -973,7 +968,7 @@ class StepContext(Generic[DepsT_co]):
         }
         for option, count in counts.items():
             check_count(option, count, required=True)
-        from fastroai.steps.spending import price_record  # loads PydanticAI
+        from fastroai.steps.spend_price import price_record  # loads PydanticAI
         from fastroai.usage.prices.pricing import calculator_of
 
         record = price_record(calculator_of(cost_calculator), model, provider, Tokens(**counts), cost_usd)

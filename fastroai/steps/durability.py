@@ -20,7 +20,7 @@ from fastroai.runtime import (
     Retry,
     Scope,
 )
-from fastroai.runtime.fact import FailureFacts
+from fastroai.runtime.fact_base import FailureFacts
 from fastroai.runtime.facts import SpendingRecorded, StepFinished, StepRetried
 from fastroai.runtime.retrying.failures import noted_class
 from fastroai.runtime.retrying.retry_rules import classify_in

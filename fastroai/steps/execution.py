@@ -55,10 +55,13 @@ def run_step(
     if config.is_plain and not is_bounded:
         return _attempt(step, scoped, data, deps, config, started, contract, used.attempt)
 
-    one = _attempt if config.timeout is None else partial(_timed_attempt, config.timeout)
+    attempt = partial(_attempt, step, scoped, data, deps, config, started, contract)
+    one: Callable[[int], Awaitable[OutputT]] = attempt
+    if config.timeout is not None:
+        one = partial(_timed, attempt, scoped, config.timeout)
     attempts = partial(
         retry_calls,
-        partial(one, step, scoped, data, deps, config, started, contract),
+        one,
         rules=config.retry_rules,
         scoped=scoped,
         on_retry=partial(_report, scoped),
@@ -98,20 +101,13 @@ async def _bounded(
         return await attempts()
 
 
-async def _timed_attempt(
-    seconds: float,
-    step: BaseStep[DepsT, OutputT],
-    scoped: Scoped,
-    data: StepData,
-    deps: DepsT,
-    config: ResolvedConfig,
-    started: float,
-    contract: BoundContract | None,
-    attempt: int,
+async def _timed(
+    attempt: Callable[[int, Clock], Awaitable[OutputT]], scoped: Scoped, seconds: float, number: int
 ) -> OutputT:
+    """Make an attempt, which has this number, within its time limit."""
     clock = Clock(seconds, f"step {scoped.name!r}", of_attempt=True)
     async with scoped.scope.time.bounded(clock):
-        return await _attempt(step, scoped, data, deps, config, started, contract, attempt, clock)
+        return await attempt(number, clock)
 
 
 async def _attempt(

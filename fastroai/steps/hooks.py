@@ -15,7 +15,7 @@ from fastroai.records import NotGiven
 from fastroai.runtime import Scope
 from fastroai.runtime.concurrency.isolation import is_of_task, noting_cancellations
 from fastroai.runtime.events import Listener
-from fastroai.runtime.fact import RunEvent
+from fastroai.runtime.fact_base import RunEvent
 from fastroai.runtime.facts import StepFailed, StepFinished, StepRetried, StepStarted
 
 logger = logging.getLogger("fastroai.steps")

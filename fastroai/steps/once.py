@@ -20,7 +20,7 @@ from fastroai.errors import ConfigurationError, OnceInterrupted, RunCorrupt
 from fastroai.forks import in_forked_process
 from fastroai.places import quoted
 from fastroai.runtime.concurrency.threads import depth, work_for
-from fastroai.runtime.fact import Begins, Ends
+from fastroai.runtime.fact_base import Begins, Ends
 from fastroai.runtime.facts import OnceDone, OnceFailed, OnceStarted
 from fastroai.runtime.scope import Scope, current_tool_calls
 from fastroai.store.record.effect import effect

@@ -1,19 +1,21 @@
-"""Prices of units of anything: list prices, overrides, or a price that the caller gives."""
+"""Prices of spending that is no request: by list prices, overrides, or what the caller states."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final, TypeAlias
 
 from pydantic_ai.usage import RequestUsage
 
 from fastroai.errors import ConfigurationError, nearest_hint
-from fastroai.records import EXACT, Tokens
+from fastroai.records import EXACT, RequestRecord, Tokens
 from fastroai.usage import CostCalculator
 from fastroai.usage.money import Amount, exact_dollars
 from fastroai.usage.prices.rate_card import UNITS
+from fastroai.usage.prices.references import provider_and_name
 from fastroai.usage.prices.request_cost import UNKNOWN_COST, RequestCost
 
 Units: TypeAlias = Mapping[str, int | float]
@@ -81,3 +83,26 @@ class SpendPrice:
         return self.calculator.cost_of_usage(
             usage, model=self.model, provider=self.provider or None, provider_url=self.provider_url
         )
+
+
+def price_record(
+    calculator: CostCalculator,
+    model: str,
+    provider: str,
+    tokens: Tokens,
+    cost_usd: Amount | None,
+) -> RequestRecord:
+    """Return a settled record of `tokens`, priced by `calculator` unless `cost_usd` says what they cost."""
+    told, model = provider_and_name(model, provider or None)
+    if cost_usd is None and tokens == Tokens():
+        raise ConfigurationError("record_usage", ..., "cost_usd= or tokens, such as input_tokens=")
+    if cost_usd is None:
+        cost = calculator.cost_of_usage(tokens, model=model, provider=told)
+        if not cost.complete:
+            calculator.warn_incomplete(cost, model, told)
+    else:
+        cost = UNKNOWN_COST.billed(exact_dollars("cost_usd", cost_usd))
+    now = datetime.now(UTC)
+    return cost.on(
+        RequestRecord(model=model, provider=told or "", outcome="settled", tokens=tokens, started_at=now)
+    )

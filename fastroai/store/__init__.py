@@ -50,49 +50,23 @@ if TYPE_CHECKING:
     from fastroai.store.shared_spending.spend_stores import SQLiteSpendStore as SQLiteSpendStore
     from fastroai.store.shared_spending.spend_stores import open_spend_store as open_spend_store
     from fastroai.usage.shared.memory_spend_store import MemorySpendStore as MemorySpendStore
-
-if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getattr__`
-    __all__, __getattr__, __dir__ = lazy_names(
+else:  # a type checker would take any name, if it saw `__getattr__`
+    lazy_names(
         __name__,
-        {
-            ".backends.adapter": ("adapt_run_store",),
-            ".record.encryption": ("EncryptingCodec",),
-            ".reading.following": ("FollowedRun",),
-            ".reading.history": ("RunHistory", "RunSummary"),
-            ".record.log": ("trace_of",),
-            ".opening": ("open_run_store",),
-            ".backends.payload_stores": ("FilePayloadStore", "FsspecPayloadStore", "PayloadStore"),
-            ".record.payloads": ("PayloadCodec",),
-            ".backends.run_memory": ("MemoryRunStore",),
-            ".backends.run_offloading": ("OffloadingRunStore",),
-            ".backends.run_postgres": ("PostgresRunStore",),
-            ".reading.run_queries": ("RunQuery",),
-            ".backends.run_redis": ("RedisRunStore",),
-            ".backends.run_sqlite": ("SQLiteRunStore",),
-            ".run_store": ("RunStore", "StoredKey", "StoredValues"),
-            ".record.snapshot": ("RunSnapshot",),
-            ".shared_spending.spend_stores": (
-                "PostgresSpendStore",
-                "RedisSpendStore",
-                "SQLiteSpendStore",
-                "open_spend_store",
-            ),
-            ".reading.as_json": ("fact_to_json",),
-            ".reading.trace": ("RunTrace",),
-            "..usage.shared.memory_spend_store": ("MemorySpendStore",),
-        },
-        unlisted={
-            ".record.conversations": ("AgentConversation",),
-            ".record.attempts": ("StepAttempt",),
-            ".record.entries": ("RowCounts",),
-            ".hints": ("HintsChanges",),
-            ".reading.run_index": ("IndexesRuns",),
-            ".reading.run_queries": ("Page",),
-            ".run_store": ("RunStoreLike",),
-            ".reading.spending": ("SpendingRow",),
-            ".reading.step_summaries": ("StepSummary",),
-            ".reading.timeline_rows": ("TimelineBar", "TimelineRow", "TimelineWait"),
-            ".reading.trace": ("Divergence",),
-            ".reading.trace_diff": ("Difference",),
-        },
+        unlisted=[
+            "AgentConversation",
+            "Difference",
+            "Divergence",
+            "HintsChanges",
+            "IndexesRuns",
+            "Page",
+            "RowCounts",
+            "RunStoreLike",
+            "SpendingRow",
+            "StepAttempt",
+            "StepSummary",
+            "TimelineBar",
+            "TimelineRow",
+            "TimelineWait",
+        ],
     )

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
@@ -126,7 +125,7 @@ class Lease:
         Raises:
             RunTakenOver: another process has the run, or the run was deleted.
         """
-        await asyncio.wrap_future(in_background(self._renew_anew(), _at_work))
+        await asyncio.wrap_future(in_background(self._renew_anew()))
 
     async def write(self, **changes: Any) -> None:
         """Change the header, if this process still has the run. Raises the errors of the store."""
@@ -150,7 +149,7 @@ class Lease:
             self._is_over = True
             renewal = self._renewal
         if renewal is not None:
-            await asyncio.wrap_future(in_background(end_task(renewal), _at_work))
+            await asyncio.wrap_future(in_background(end_task(renewal)))
         self.progress = dict  # that of a run refers to the run, which refers to this lease
 
     def falls_due(self, now: float) -> bool:
@@ -316,7 +315,7 @@ class _Leases:
             is_new = seconds not in self._live
             self._live.setdefault(seconds, set()).add(lease)
         if is_new:
-            in_background(self._renew_all(seconds), _at_work)
+            in_background(self._renew_all(seconds))
 
     def remove(self, lease: Lease) -> None:
         """Stop renewing a lease."""
@@ -341,7 +340,7 @@ class _Leases:
             if lease.falls_due(now):
                 due.setdefault(id(lease.store), []).append(lease)
         for together in due.values():
-            in_background(_renew_together(together), _at_work)
+            in_background(_renew_together(together))
         return True
 
 
@@ -364,15 +363,12 @@ async def _moment_in(store: RunStore) -> Moment | None:
 
 
 _leases = _Leases()
-_at_work: Final[set[Future[None]]] = set()
-"""Tasks of the background loop that are in progress."""
 
 
 def _after_fork() -> None:
     """Renew no lease in a forked process: the runs belong to its parent."""
     global _leases
     _leases = _Leases()
-    _at_work.clear()
 
 
 in_forked_process(_after_fork)

@@ -11,7 +11,7 @@ from typing import Any, Final
 from pydantic import JsonValue
 
 from fastroai.errors import RunNotFound, RunStoreUnavailable
-from fastroai.runtime.fact import Fact, Part
+from fastroai.runtime.fact_base import Fact, Part
 from fastroai.runtime.facts import AnswerGiven, QuestionAsked, Wait
 from fastroai.store.reading.index import every_run
 from fastroai.store.reading.run_queries import Cursor, Page, Place, RunQuery

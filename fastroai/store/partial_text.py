@@ -13,7 +13,7 @@ from pydantic_core import to_json
 
 from fastroai.errors import RevisionConflict, RunNotFound, StoreUnavailable
 from fastroai.runtime.events import TextChunk
-from fastroai.runtime.fact import RunEvent
+from fastroai.runtime.fact_base import RunEvent
 from fastroai.runtime.facts import RunFinished, RunResumed, StepEnds, StepRetried, StepStarted
 from fastroai.store.record.headers import read_header, text_key
 from fastroai.store.record.payloads import PayloadCodec, seal_name, unseal_name

@@ -99,9 +99,9 @@ class StoredLimits:
     lines: LimitValues[OpenLine] = field(compare=False, repr=False)
     circuits: LimitValues[OpenCircuit] = field(compare=False, repr=False)
 
-    def in_background(self, work: Coroutine[Any, Any, T], kept_in: set[Future[T]]) -> Future[T]:
+    def in_background(self, work: Coroutine[Any, Any, T], *, finishes: bool = False) -> Future[T]:
         """Run a coroutine on the background loop."""
-        return in_background(work, kept_in)
+        return in_background(work, finishes=finishes)
 
 
 def open_limit_store(store: object) -> StoredLimits:

@@ -26,19 +26,5 @@ if TYPE_CHECKING:
     from fastroai.testing.run_store_suite import RunStoreSuite as RunStoreSuite
     from fastroai.testing.server import ModelServer as ModelServer
     from fastroai.testing.step_contexts import step_context as step_context
-
-if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getattr__`
-    __all__, __getattr__, __dir__ = lazy_names(
-        __name__,
-        {
-            ".server": ("ModelServer",),
-            ".replies": ("Fault", "Reply", "ToolCall", "Usage"),
-            ".requests": ("Message", "ServedRequest", "Tool", "ToolResult"),
-            ".ledger": ("Ledger", "LedgerEntry", "LedgerTotals"),
-            ".clocks": ("ManualClock",),
-            ".replacing": ("replaced",),
-            ".run_assertions": ("assert_run",),
-            ".run_store_suite": ("RunStoreSuite",),
-            ".step_contexts": ("step_context",),
-        },
-    )
+else:  # a type checker would take any name, if it saw `__getattr__`
+    lazy_names(__name__)

@@ -24,21 +24,5 @@ if TYPE_CHECKING:
     from fastroai.tracing.redaction import redacted as redacted
     from fastroai.tracing.redaction import set_redaction as set_redaction
     from fastroai.tracing.simple import SimpleTracer as SimpleTracer
-
-if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getattr__`
-    __all__, __getattr__, __dir__ = lazy_names(
-        __name__,
-        {
-            ".handle": ("TraceSpan",),
-            ".logfire": ("LogfireTracer",),
-            ".noop": ("NoOpTracer",),
-            ".opentelemetry": ("OpenTelemetryTracer",),
-            ".protocol": ("Tracer",),
-            ".redaction": ("redacted", "set_redaction"),
-            ".simple": ("SimpleTracer",),
-        },
-        unlisted={
-            ".protocol": ("Attributes", "AttributeValue", "log_metrics"),
-            ".redaction": ("Redact",),
-        },
-    )
+else:  # a type checker would take any name, if it saw `__getattr__`
+    lazy_names(__name__, unlisted=["AttributeValue", "Attributes", "Redact", "log_metrics"])

@@ -50,46 +50,23 @@ if TYPE_CHECKING:
     from fastroai.usage.shared.spend_store import SpendStatus as SpendStatus
     from fastroai.usage.shared.spend_store import SpendStore as SpendStore
     from fastroai.usage.shared.spend_store import SpendVerdict as SpendVerdict
-
-if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getattr__`
-    __all__, __getattr__, __dir__ = lazy_names(
+else:  # a type checker would take any name, if it saw `__getattr__`
+    lazy_names(
         __name__,
-        {
-            ".bounding.bounds": ("prepare_bound", "request_bound"),
-            ".budget": ("Budget", "ModelFallback"),
-            ".prices.endpoints": ("Endpoint",),
-            ".prices.model_pricing": ("PricingOverride",),
-            ".money": ("dollars_to_microcents", "format_cost", "microcents_to_dollars"),
-            ".near_misses": ("NearMissWarning",),
-            ".prices.pricing": ("CostCalculator", "UnpricedModelWarning"),
-            ".quote": ("Quote",),
-            ".reports.report": ("UsageReport",),
-            ".reports.report_rows": ("UsageRow",),
-            ".bounding.request_bounds": ("RequestBound",),
-            ".shared.spend_book": ("SpendBook",),
-            ".shared.spend_limit": ("SpendLimit",),
-            ".shared.spend_store": (
-                "SpendAccount",
-                "SpendBalance",
-                "SpendChange",
-                "SpendClaim",
-                "SpendStatus",
-                "SpendStore",
-                "SpendVerdict",
-            ),
-            ".prices.updates": ("refresh_prices", "refresh_prices_async", "update_prices_in_background"),
-        },
-        unlisted={
-            ".bounding.bounds": ("AskedRequest",),
-            ".bounding.input_parts": ("InputPart",),
-            ".prices.hosts": ("base_url_of",),
-            ".budget": ("Admission", "OnUncertain"),
-            ".limits": ("BudgetLike",),
-            ".prices.model_pricing": ("PriceTier",),
-            ".prices.references": ("ModelReference", "model_reference"),
-            ".prices.request_cost": ("RequestCost",),
-            ".shared.spend_limit": ("OnLimit",),
-            ".shared.spend_store": ("SpendAdjustment", "SpendPage"),
-            ".shared.spend_amounts": ("Window",),
-        },
+        unlisted=[
+            "Admission",
+            "AskedRequest",
+            "BudgetLike",
+            "InputPart",
+            "ModelReference",
+            "OnLimit",
+            "OnUncertain",
+            "PriceTier",
+            "RequestCost",
+            "SpendAdjustment",
+            "SpendPage",
+            "Window",
+            "base_url_of",
+            "model_reference",
+        ],
     )

@@ -9,15 +9,5 @@ if TYPE_CHECKING:
     from fastroai.viewer.access import Authorize as Authorize
     from fastroai.viewer.access import Visitor as Visitor
     from fastroai.viewer.app import viewer as viewer
-
-if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getattr__`
-    __all__, __getattr__, __dir__ = lazy_names(
-        __name__,
-        {
-            ".access": ("Visitor",),
-            ".app": ("viewer",),
-        },
-        unlisted={
-            ".access": ("Action", "Authorize"),
-        },
-    )
+else:  # a type checker would take any name, if it saw `__getattr__`
+    lazy_names(__name__, unlisted=["Action", "Authorize"])

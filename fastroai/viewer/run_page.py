@@ -11,7 +11,7 @@ from typing import Final
 from starlette.responses import Response
 
 from fastroai.drawing.svg_style import STYLE
-from fastroai.runtime.fact import Fact
+from fastroai.runtime.fact_base import Fact
 from fastroai.store.reading.following import FollowedRun
 from fastroai.store.reading.history import RunHistory, RunSummary
 from fastroai.store.reading.run_queries import RunQuery

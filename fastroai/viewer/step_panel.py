@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from fastroai.errors import ConfigurationError
 from fastroai.places import attempt_around, split_attempt, without_attempts, without_visit
 from fastroai.runtime import facts
-from fastroai.runtime.fact import Fact, FailureFacts
+from fastroai.runtime.fact_base import Fact, FailureFacts
 from fastroai.store.reading.timeline_rows import TimelineRow
 from fastroai.store.reading.timeline_scale import worked
 from fastroai.store.record.attempts import StepAttempt

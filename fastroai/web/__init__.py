@@ -19,22 +19,5 @@ if TYPE_CHECKING:
     from fastroai.web.problems import problem_of as problem_of
     from fastroai.web.schema import api_schema as api_schema
     from fastroai.web.starlette import runs_routes as runs_routes
-
-if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getattr__`
-    __all__, __getattr__, __dir__ = lazy_names(
-        __name__,
-        {
-            ".caller": ("Caller",),
-            ".events": ("shown_to_clients",),
-            ".fastapi": ("runs_router",),
-            ".host": ("RunsHost",),
-            ".operations": ("RunOperations",),
-            ".problems": ("Problem", "problem_of"),
-            ".schema": ("api_schema",),
-            ".starlette": ("runs_routes",),
-        },
-        unlisted={
-            ".caller": ("Action",),
-            ".events": ("Show",),
-        },
-    )
+else:  # a type checker would take any name, if it saw `__getattr__`
+    lazy_names(__name__, unlisted=["Action", "Show"])

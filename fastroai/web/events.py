@@ -13,7 +13,7 @@ from pydantic_core import to_json
 
 from fastroai.errors import FastroAIError, MissingExtraError, RunNotFound, StoreUnavailable
 from fastroai.graphs.machine.events import decision_name
-from fastroai.runtime.fact import Fact, RunFact
+from fastroai.runtime.fact_base import Fact, RunFact
 from fastroai.runtime.facts import StepEnds, StepFact, StepFinished, StepStarted
 from fastroai.store import fact_to_json
 from fastroai.web.caller import Caller

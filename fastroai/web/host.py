@@ -19,7 +19,7 @@ from fastroai.runs.quoting import Reserve
 from fastroai.runs.signatures import DepsFor, OnError
 from fastroai.runs.taking_up.serving import Service
 from fastroai.runtime.events import OnEvent, listener_of
-from fastroai.runtime.fact import RunEvent
+from fastroai.runtime.fact_base import RunEvent
 from fastroai.runtime.facts import RunResumed, RunStarted
 from fastroai.runtime.options import check_count, check_seconds
 from fastroai.store import RunHistory, RunSummary

@@ -9,7 +9,7 @@ from typing import Any, Final
 from pydantic import BaseModel, JsonValue, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
-from fastroai.runtime.fact import Fact
+from fastroai.runtime.fact_base import Fact
 from fastroai.runtime.kinds import fact_classes
 from fastroai.web.models import (
     GivenAnswer,

@@ -38,39 +38,8 @@ if TYPE_CHECKING:
     from fastroai.workflows.spec.speckit import compile_speckit as compile_speckit
     from fastroai.workflows.workflow import BoundWorkflow as BoundWorkflow
     from fastroai.workflows.workflow import Workflow as Workflow
-
-if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getattr__`
-    __all__, __getattr__, __dir__ = lazy_names(
+else:  # a type checker would take any name, if it saw `__getattr__`
+    lazy_names(
         __name__,
-        {
-            ".errors": ("ResultRejected", "WorkflowProblem", "WorkflowValidationError"),
-            ".answers": ("AuditAnswer", "AwaitGate", "ExecuteFlow", "ExecuteStep", "FlowEnded"),
-            ".facts": (
-                "CheckpointRestored",
-                "CheckpointSet",
-                "IterationAborted",
-                "IterationReported",
-                "IterationStarted",
-                "SkipRequested",
-            ),
-            ".driven_flows": ("WorkflowRuns",),
-            ".result": ("WorkflowResult", "WorkflowUsage"),
-            ".spec.catalog": ("find_specs",),
-            ".spec.document": ("WorkflowSpec",),
-            ".spec.drafting": ("PhaseDraft", "PipelineDraft", "draft_spec"),
-            ".spec.drawing": ("draw_flow",),
-            ".spec.reading": ("load_spec",),
-            ".spec.speckit": ("compile_speckit",),
-            ".workflow": ("BoundWorkflow", "Workflow"),
-        },
-        unlisted={
-            ".answers": (
-                "Committed",
-                "ErrorAnswer",
-                "FlowList",
-                "IterationAnswer",
-                "NoTimeout",
-                "ReportedUsage",
-            ),
-        },
+        unlisted=["Committed", "ErrorAnswer", "FlowList", "IterationAnswer", "NoTimeout", "ReportedUsage"],
     )

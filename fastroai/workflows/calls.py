@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from fastroai.records import RequestRecord, Usage
 from fastroai.runs.running.machine import Unit
 from fastroai.runtime import facts
-from fastroai.runtime.fact import FailureFacts
+from fastroai.runtime.fact_base import FailureFacts
 from fastroai.usage import Budget
 from fastroai.workflows.checks import CheckFailure
 from fastroai.workflows.machine.state import FlowState

@@ -19,7 +19,7 @@ from fastroai.errors import (
 )
 from fastroai.records import RequestRecord, Tokens
 from fastroai.runs.openings import RunKeeper
-from fastroai.runtime.fact import Part
+from fastroai.runtime.fact_base import Part
 from fastroai.runtime.facts import RunStarted
 from fastroai.runtime.labels import labels_of
 from fastroai.store.backends.adapter import adapt_run_store

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from typing_extensions import override
 
 from fastroai.data_kinds import Name, Payload, Text
-from fastroai.runtime.fact import Begins, Ends, Notes, Outcome, PlanFact, RunFact, Telling
+from fastroai.runtime.fact_base import Begins, Ends, Notes, Outcome, PlanFact, RunFact, Telling
 from fastroai.runtime.facts import StepEnds, StepFact
 
 

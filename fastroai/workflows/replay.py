@@ -17,7 +17,7 @@ from fastroai.records import Usage
 from fastroai.runs.running.machine import Changed, Unit, unit_of
 from fastroai.runs.running.replay import Replay, divergence_of, other_run
 from fastroai.runtime import facts
-from fastroai.runtime.fact import Part, PlanFact
+from fastroai.runtime.fact_base import Part, PlanFact
 from fastroai.steps.durability import stored_value
 from fastroai.store.reading.trace import Divergence, RunTrace
 from fastroai.store.record.memo import Memo

@@ -20,7 +20,7 @@ from fastroai.records import Usage
 from fastroai.runs.openings import RunKeeper
 from fastroai.runs.running.replay import replay_log
 from fastroai.runtime import classify
-from fastroai.runtime.fact import Fact, PlanFact
+from fastroai.runtime.fact_base import Fact, PlanFact
 from fastroai.runtime.facts import AnswerGiven, QuestionAsked, RunFinished, RunResumed, RunStarted
 from fastroai.runtime.labels import Labels
 from fastroai.steps.durability import failure_facts

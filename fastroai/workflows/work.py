@@ -16,7 +16,7 @@ from fastroai.runs.running.units import BegunUnit, BegunUnits
 from fastroai.runs.running.work import Kept
 from fastroai.runtime import RetriesUsed, Scope, facts
 from fastroai.runtime.budgets.budget_scopes import budget_scope
-from fastroai.runtime.fact import Fact
+from fastroai.runtime.fact_base import Fact
 from fastroai.runtime.retrying.failures import leaves
 from fastroai.steps import BaseStep, ResolvedConfig, StepContext
 from fastroai.steps.context import RunData, StepData, in_thread, scope_of

@@ -26,6 +26,7 @@ from fastroai.pipelines import Pipeline
 from fastroai.runtime import CircuitBreaker, ProviderLimit
 from fastroai.runtime.providers import shared_queue
 from fastroai.runtime.providers.provider_line import Ticket
+from fastroai.runtime.providers.provider_queue import Waiting
 from fastroai.steps import PipelineConfig, StepContext, step
 from fastroai.store import MemoryRunStore, StoredValues
 from fastroai.testing import Fault, ModelServer, Reply
@@ -204,7 +205,7 @@ async def test_a_turn_is_over_when_the_process_was_silent_for_its_lease(
     """As after a suspension: the request waits again, because others may have gone since."""
     queue = ProviderLimit(store=MemoryRunStore(), max_concurrency=1, lease=30.0).queue("openai")
     ticket = Ticket(1)
-    await queue.wait_turn(ticket, lambda: None, nullcontext, lambda wake: nullcontext())
+    await queue.wait_turn(ticket, Waiting(lambda: None, lambda wake: nullcontext(), nullcontext))
     now = shared_queue.steady_seconds()
     monkeypatch.setattr(shared_queue, "steady_seconds", lambda: now + 31.0)
     assert not queue.send(ticket)

@@ -17,7 +17,7 @@ from support.spending_runs import SpendingRun
 from support.virtual_time import VirtualTimeLoop
 
 from fastroai import budget_scope
-from fastroai.runtime.budgets import spend_upkeep
+from fastroai.runtime.concurrency.sync import unfinished
 
 LONGEST = 60.0
 """Seconds."""
@@ -88,7 +88,7 @@ def test_budgets_hold_and_nobody_waits_for_ever(part: int, plan: Group) -> None:
 def test_shared_ceilings_hold_too(plan: Group, ceiling: int) -> None:
     """The ends of requests reach the store from a thread, in real time, so timers may come before them."""
     run = carried_out(plan, ceiling=ceiling, patience=10.0)
-    concurrent.futures.wait(list(spend_upkeep._endings), timeout=LONGEST)
+    concurrent.futures.wait(list(unfinished), timeout=LONGEST)
     run.check_books()
     asyncio.run(run.check_ceiling())
 
@@ -99,7 +99,7 @@ def test_runs_that_reserve_their_quotes_are_paid_for_and_nobody_waits_for_ever(
     plan: Group, ceiling: int
 ) -> None:
     run = carried_out(plan, ceiling=ceiling, patience=10.0, looks_on=True)
-    concurrent.futures.wait(list(spend_upkeep._endings), timeout=LONGEST)
+    concurrent.futures.wait(list(unfinished), timeout=LONGEST)
     run.check_books()
     asyncio.run(run.check_ceiling())
 

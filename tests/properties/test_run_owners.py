@@ -26,7 +26,7 @@ from support.stored_runs import entries_of
 from fastroai.errors import RunExists, RunInProgress, RunNotFound, RunTakenOver
 from fastroai.records import Usage
 from fastroai.runtime import owner
-from fastroai.runtime.fact import Part
+from fastroai.runtime.fact_base import Part
 from fastroai.runtime.facts import RunFinished, RunResumed, RunStarted, StepStarted
 from fastroai.store import MemoryRunStore, RunHistory
 from fastroai.store.lease import LeaseTerms

@@ -17,7 +17,7 @@ from fastroai.errors import StepExecutionError
 from fastroai.pipelines import Pipeline, PipelineConfig, StepConfig, StepContext, step
 from fastroai.records import RequestRecord, Tokens, exact_sum
 from fastroai.runtime import RetriesUsed
-from fastroai.runtime.fact import FailureFacts, Part
+from fastroai.runtime.fact_base import FailureFacts, Part
 from fastroai.runtime.facts import (
     AnyFact,
     OnceDone,

@@ -49,7 +49,7 @@ from fastroai.errors import FlowStopped  # noqa: E402
 from fastroai.pipelines import PauseRequested, StepFinished  # noqa: E402
 from fastroai.runtime import owner  # noqa: E402
 from fastroai.runtime.budgets import in_line  # noqa: E402
-from fastroai.runtime.fact import Fact  # noqa: E402
+from fastroai.runtime.fact_base import Fact  # noqa: E402
 from fastroai.runtime.facts import FORMAT  # noqa: E402
 from fastroai.steps import durability  # noqa: E402
 from fastroai.workflows import WorkflowRuns  # noqa: E402

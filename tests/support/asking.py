@@ -14,7 +14,7 @@ from fastroai.records import RequestRecord
 from fastroai.records import Usage as SpentUsage
 from fastroai.runtime import DEFAULT_RETRY, FailureClass, RetryPolicy
 from fastroai.runtime.events import TextChunk
-from fastroai.runtime.fact import RunEvent
+from fastroai.runtime.fact_base import RunEvent
 from fastroai.runtime.facts import RunFinished
 
 Way = Literal["agent.run", "agent.run_stream_events", "ctx.run", "ctx.run_stream"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from fastroai.runtime.fact import Fact
+from fastroai.runtime.fact_base import Fact
 from fastroai.runtime.kinds import fact_classes
 
 FACTS: Final[tuple[type[Fact], ...]] = tuple(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from fastroai.runs.running.machine import Cancel, Decision
-from fastroai.runtime.fact import FailureFacts
+from fastroai.runtime.fact_base import FailureFacts
 from fastroai.runtime.facts import (
     RunFinished,
     StepCancelled,

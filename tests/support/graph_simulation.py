@@ -21,7 +21,7 @@ from fastroai.graphs.machine.sends import Send
 from fastroai.graphs.shape.edge import Edge
 from fastroai.graphs.shape.plan import GraphPlan
 from fastroai.runs.running.machine import Cancel, Decision, Told, Unit, unit_of
-from fastroai.runtime.fact import NOWHERE, FailureFacts, Part
+from fastroai.runtime.fact_base import NOWHERE, FailureFacts, Part
 from fastroai.runtime.facts import (
     RunFinished,
     RunStarted,

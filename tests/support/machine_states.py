@@ -26,7 +26,7 @@ VALUES = (
     "fastroai.graphs.machine.",
     "fastroai.pipelines.machine",
     "fastroai.workflows.machine.",
-    "fastroai.runtime.fact",
+    "fastroai.runtime.fact_base",
     "fastroai.runs.running.machine",
     "fastroai.graphs.shape.edge",
     "fastroai.expressions",

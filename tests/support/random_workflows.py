@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fastroai.expressions import Expression
 from fastroai.runs.running.machine import Cancel, Decision, Told, Unit
 from fastroai.runtime import facts
-from fastroai.runtime.fact import FailureFacts
+from fastroai.runtime.fact_base import FailureFacts
 from fastroai.workflows.facts import CheckpointSet
 from fastroai.workflows.machine.machine import WorkflowMachine
 from fastroai.workflows.plan import WorkflowPlan, plan_of

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from fastroai.data_kinds import Name, Payload
 from fastroai.records import RequestRecord
-from fastroai.runtime.fact import Begins, Ends, Outcome, PlacedFact
+from fastroai.runtime.fact_base import Begins, Ends, Outcome, PlacedFact
 
 
 @dataclass(slots=True, kw_only=True)

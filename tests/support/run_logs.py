@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from fastroai.places import step_name
 from fastroai.records import RequestRecord, Tokens
 from fastroai.runtime import RetriesUsed
-from fastroai.runtime.fact import NOWHERE, FailureFacts, Part
+from fastroai.runtime.fact_base import NOWHERE, FailureFacts, Part
 from fastroai.runtime.facts import (
     AnyFact,
     OnceStarted,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from fastroai.errors import RunNotFound
-from fastroai.runtime.fact import Fact, Part
+from fastroai.runtime.fact_base import Fact, Part
 from fastroai.runtime.facts import AnyFact, RunResumed, RunStarted
 from fastroai.runtime.labels import NO_LABELS, Labels
 from fastroai.store.lease import DEFAULT_TERMS, LeaseTerms

@@ -244,10 +244,6 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
         AnswerCutError("m", "openai"),
         "the answer of openai:m is incomplete: its stream ended without a finish",
     ),
-    (
-        CancelledInside("ask"),
-        "step 'ask' awaited a task that was cancelled, although the step itself was not",
-    ),
     (DispatchSkippedError("no credit"), "agent call skipped: no credit"),
     (DispatchSkippedError(), "agent call skipped"),
     (BudgetExceeded(500, 498), "reached: 498 of 500 are used, so the next request was not sent. Raise"),
@@ -521,7 +517,6 @@ def test_only_what_can_pass_by_itself_is_worth_trying_again() -> None:
     assert [type(error).__name__ for error, _ in EXAMPLES if error.retryable] == [
         "TimeLimitExceeded",
         "AnswerCutError",
-        "CancelledInside",
         "CircuitOpenError",
         "CircuitOpenError",
         "SpendStoreUnavailable",

@@ -18,7 +18,7 @@ from web.conftest import Build, Desk, fastapi_app, letters, serving
 
 from fastroai import Edge, FastroAgent, Graph, RunHistory
 from fastroai.pipelines import Pipeline, PipelineConfig, StepContext, step
-from fastroai.runtime.fact import Fact
+from fastroai.runtime.fact_base import Fact
 from fastroai.runtime.facts import (
     FailedAgentCall,
     RunFinished,

@@ -39,7 +39,7 @@ from fastroai.calls.call import AgentCall
 from fastroai.errors import RunCorrupt, ValueNotStorable
 from fastroai.records import RequestRecord
 from fastroai.runtime import FailureClass, RetriesUsed, Scope, classify
-from fastroai.runtime.fact import Begins, Ends
+from fastroai.runtime.fact_base import Begins, Ends
 from fastroai.runtime.facts import (
     AgentCallEnded,
     Asked,

@@ -14,7 +14,7 @@ from fastroai.functions.errors import FlowDiverged
 from fastroai.functions.flow_runs.on_record import CallsOnRecord
 from fastroai.places import is_in, outwards, step_name
 from fastroai.runtime import Scope, current_scope
-from fastroai.runtime.fact import Fact
+from fastroai.runtime.fact_base import Fact
 from fastroai.runtime.facts import CallEnded, OnceStarted, StepStarted
 from fastroai.store.record.log_of_scope import run_of
 from fastroai.store.record.payloads import unseal

@@ -24,7 +24,7 @@ from fastroai.graphs.shape.plan import GraphPlan
 from fastroai.runs.decoding import value_of
 from fastroai.runs.running.machine import Cancel, Changed, Decision, Told, Unit, why_paused
 from fastroai.runtime import FailureClass, facts
-from fastroai.runtime.fact import NOWHERE, Part
+from fastroai.runtime.fact_base import NOWHERE, Part
 from fastroai.steps.visits import NodeFailure
 from fastroai.tracing.attributes import error_summary
 

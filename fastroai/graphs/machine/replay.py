@@ -24,7 +24,7 @@ from fastroai.runs.decoding import OnRecord, output_on_record, value_of
 from fastroai.runs.running.machine import Changed, Outcome, Unit, unit_of
 from fastroai.runs.running.replay import Replay, divergence_of, other_run, replay_log
 from fastroai.runtime import facts
-from fastroai.runtime.fact import Part, PlanFact
+from fastroai.runtime.fact_base import Part, PlanFact
 from fastroai.steps.durability import stored_value, why_unread
 from fastroai.store.reading.trace import Divergence, RunTrace
 from fastroai.store.record.memo import Memo

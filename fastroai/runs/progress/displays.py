@@ -10,7 +10,7 @@ from fastroai.errors import MissingExtraError
 from fastroai.plain_text import plain_line
 from fastroai.runs.progress.lines import cost_of, count_of, line_of, pace_of, summary_of
 from fastroai.runs.progress.progress import Progress
-from fastroai.runtime.fact import RunEvent
+from fastroai.runtime.fact_base import RunEvent
 from fastroai.runtime.facts import StepFailed, StepRetried
 
 Labelled = tuple[str, Progress]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastroai.durations import duration
 from fastroai.plain_text import plain_line
 from fastroai.runs.progress.progress import Progress
-from fastroai.runtime.fact import RunEvent
+from fastroai.runtime.fact_base import RunEvent
 from fastroai.runtime.facts import StepFailed, StepFinished, StepRetried, StepSkipped, StepStarted
 from fastroai.usage import format_cost
 

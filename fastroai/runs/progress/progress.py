@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 from fastroai.records import EXACT
 from fastroai.runtime import Scope
-from fastroai.runtime.fact import Ends, Fact, RunEvent
+from fastroai.runtime.fact_base import Ends, Fact, RunEvent
 from fastroai.runtime.facts import RunFinished, RunStarted, RunStatus, StepStarted
 from fastroai.store.record.definitions import is_flow, kind_of, steps_in
 

@@ -21,7 +21,7 @@ from fastroai.runs.progress.displays import Display, LogDisplay, NotebookDisplay
 from fastroai.runs.progress.progress import OnProgress, Progress, RunProgress
 from fastroai.runtime import Scope
 from fastroai.runtime.events import SpendRecorded, both, harmless, on_this_loop
-from fastroai.runtime.fact import RunEvent
+from fastroai.runtime.fact_base import RunEvent
 
 logger = logging.getLogger("fastroai.runs")
 

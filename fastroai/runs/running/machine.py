@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
-from fastroai.runtime.fact import PlanFact
+from fastroai.runtime.fact_base import PlanFact
 from fastroai.runtime.facts import (
     QuestionAsked,
     ReasonCode,

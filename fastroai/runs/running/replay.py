@@ -23,7 +23,7 @@ from fastroai.runs.running.machine import (
     unit_of,
 )
 from fastroai.runs.running.units import Past
-from fastroai.runtime.fact import PlanFact
+from fastroai.runtime.fact_base import PlanFact
 from fastroai.runtime.facts import (
     PauseRequested,
     QuestionAsked,

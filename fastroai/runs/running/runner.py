@@ -29,7 +29,7 @@ from fastroai.runtime.budgets.bounds import NO_BOUNDS
 from fastroai.runtime.concurrency.isolation import going_on
 from fastroai.runtime.concurrency.tasks import end_tasks
 from fastroai.runtime.concurrency.wakeup import running_loop
-from fastroai.runtime.fact import Fact
+from fastroai.runtime.fact_base import Fact
 from fastroai.runtime.facts import (
     PauseRequested,
     QuestionAsked,

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.places import attempt_around, outwards, quoted, split_attempt, step_name, without_attempts
 from fastroai.runs.running.machine import Unit, unit_of
-from fastroai.runtime.fact import Fact, PlanFact
+from fastroai.runtime.fact_base import Fact, PlanFact
 from fastroai.runtime.facts import (
     OnceDone,
     OnceFailed,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
 import concurrent.futures
 import logging
 import threading
@@ -12,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from time import monotonic
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 from fastroai.errors import SpendStoreUnavailable
@@ -32,7 +31,6 @@ T = TypeVar("T")
 logger = logging.getLogger("fastroai.runtime")
 
 RENEWALS_PER_LEASE: Final = 3
-_SECONDS_AT_EXIT: Final = 5.0
 _FIRST_RETRY: Final = 0.1
 _LONGEST_RETRY: Final = 2.0
 """Seconds between attempts to settle with a store that is unavailable."""
@@ -145,7 +143,7 @@ class SpendUpkeep:
             if lease in self._renewing:
                 return
             self._renewing.add(lease)
-        in_background(self._renew_leases(lease), _renewals)
+        in_background(self._renew_leases(lease))
 
     def remove(self, holder: LeaseHolder) -> None:
         """Stop renewing the lease of a holder."""
@@ -206,12 +204,12 @@ class SpendUpkeep:
 
     def settle(self, claim: SpendClaim, cost_usd: Decimal) -> concurrent.futures.Future[SpendBalance | None]:
         """Settle in the background. The future is done after the first attempt; a failed one is repeated."""
-        return in_background(self._settle(_Ending(claim, cost_usd)), _endings)
+        return in_background(self._settle(_Ending(claim, cost_usd)), finishes=True)
 
     def charge(self, claim: SpendClaim, cost_usd: Decimal) -> concurrent.futures.Future[SpendBalance | None]:
         """Charge spending that was not reserved, in the background. The future is that of `settle`."""
         self._add_unbooked(claim.account, cost_usd)
-        ending = in_background(self._settle(_Ending(claim, cost_usd, is_known=False)), _endings)
+        ending = in_background(self._settle(_Ending(claim, cost_usd, is_known=False)), finishes=True)
         ending.add_done_callback(lambda _: self._add_unbooked(claim.account, cost_usd.copy_negate()))
         return ending
 
@@ -238,7 +236,7 @@ class SpendUpkeep:
         ending.claim = replace(ending.claim, warn_at=())  # its run is gone by then; other claims will warn
         self._unsettled.append(ending)
         if len(self._unsettled) == 1:
-            in_background(self._settle_late(), _endings)
+            in_background(self._settle_late(), finishes=True)
         return None
 
     async def _tell(self, ending: _Ending) -> SpendBalance:
@@ -292,22 +290,4 @@ class _Ending:
         )
 
 
-_renewals: Final[set[concurrent.futures.Future[None]]] = set()
-_endings: Final[set[concurrent.futures.Future[Any]]] = set()
-"""Futures of this work on the background loop, kept until they are done."""
-
-
-@atexit.register
-def _finish() -> None:
-    """Wait a few seconds for endings to reach their stores before the process ends."""
-    concurrent.futures.wait(list(_endings), timeout=_SECONDS_AT_EXIT)
-
-
-def _after_fork() -> None:
-    """Forget the work of the parent process: it belongs to the parent, whose loop is not here."""
-    _renewals.clear()
-    _endings.clear()
-    SpendUpkeep.forget_all()
-
-
-in_forked_process(_after_fork)
+in_forked_process(SpendUpkeep.forget_all)  # their loop is that of the parent

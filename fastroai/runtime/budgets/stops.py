@@ -19,7 +19,7 @@ from fastroai.records import usd_to_microcents
 from fastroai.runtime.budgets.ledger import Account, Amounts, Measure, Room
 from fastroai.runtime.budgets.terms import RequestTerms
 from fastroai.runtime.events import BudgetRefused, BudgetWaiting, RequestWaited
-from fastroai.runtime.fact import FailureFacts
+from fastroai.runtime.fact_base import FailureFacts
 from fastroai.runtime.scope import Scope
 from fastroai.tracing.attributes import error_type
 from fastroai.usage.money import format_cost

@@ -12,17 +12,17 @@ from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import Context
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar
 
 from fastroai.callers import CALLER, Caller
 from fastroai.errors import RunningLoopError
 from fastroai.errors.base import attach_as
 from fastroai.forks import in_forked_process
 from fastroai.keyword_options import hint_for
-from fastroai.runtime.concurrency.process import THIS_PROCESS
 from fastroai.runtime.concurrency.threads import depth, loop_of_this_thread, mark_thread
 from fastroai.runtime.concurrency.wakeup import blocked_loop
 from fastroai.runtime.scope import Scope, current_scope
+from fastroai.runtime.tree import THIS_PROCESS
 
 S = TypeVar("S")
 P = ParamSpec("P")
@@ -98,67 +98,51 @@ class BackgroundLoop:
                 self._loop.close()
 
 
-class _BackgroundLoops:
-    """The background loops of this process: one for sync calls at each depth, and one for chores."""
+_loops: Final[dict[int | None, BackgroundLoop]] = {}
+"""The loops for sync calls, by the depth of the threads that make them; `None` for that of chores.
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._for_calls: dict[int, BackgroundLoop] = {}
-        self._for_chores: asyncio.AbstractEventLoop | None = None
-
-    def for_calls(self, depth: int) -> BackgroundLoop:
-        """Return the background loop for calls of threads at this depth.
-
-        A thread waits only for a loop of a greater depth. So a loop that needs a thread, for example to look
-        up a host, never finds all threads waiting for that same loop.
-        """
-        with self._lock:
-            return self._for_calls.setdefault(depth, BackgroundLoop(depth))
-
-    def for_chores(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if self._for_chores is None:
-                self._for_chores = BackgroundLoop(0).start()
-            return self._for_chores
-
-    def close(self) -> None:
-        for background in self._for_calls.values():
-            background.close()
-
-
-_loops = _BackgroundLoops()
-
-
-def _start_anew() -> None:
-    """Make new loops in a forked process, which does not have the threads of its parent."""
-    global _loops
-    _loops = _BackgroundLoops()
-
-
-in_forked_process(_start_anew)
+A thread waits only for a loop of a greater depth. So a loop that needs a thread, for example to look up a
+host, never finds all threads waiting for that same loop.
+"""
+in_forked_process(_loops.clear)  # their threads are those of the parent
 
 
 @atexit.register
 def _close() -> None:
-    _loops.close()
+    for background in _loops.values():
+        background.close()
 
 
 def background_loop() -> asyncio.AbstractEventLoop:
     """Return the event loop that always runs in a thread of its own, for work that must outlive a call."""
-    return _loops.for_chores()
+    return _loops.setdefault(None, BackgroundLoop(0)).start()
 
 
-def in_background(
-    work: Coroutine[Any, Any, T], kept_in: set[concurrent.futures.Future[T]]
-) -> concurrent.futures.Future[T]:
-    """Run a coroutine on the background loop.
+_at_work: Final[set[concurrent.futures.Future[Any]]] = set()
+"""Work on the background loop, kept until it is done: the loop has only weak references to its tasks."""
+unfinished: Final[set[concurrent.futures.Future[Any]]] = set()
+"""The part of that work for whose end the process waits."""
+SECONDS_AT_EXIT = 5.0
+in_forked_process(_at_work.clear)  # it belongs to the parent, whose loop is not here
+in_forked_process(unfinished.clear)
 
-    The future is in `kept_in` until it is done, because the loop has only weak references to tasks. Context
-    variables are not passed on: work for many runs would otherwise keep the scopes of its first run alive.
+
+@atexit.register
+def _finish() -> None:
+    """Wait a few seconds for work that must come to its end before the process does."""
+    concurrent.futures.wait(list(unfinished), timeout=SECONDS_AT_EXIT)
+
+
+def in_background(work: Coroutine[Any, Any, T], *, finishes: bool = False) -> concurrent.futures.Future[T]:
+    """Run a coroutine on the background loop. With `finishes`, a process ends some seconds later for it.
+
+    Context variables are not passed on: work for many runs would otherwise keep the scopes of its first run
+    alive.
     """
     future = Context().run(asyncio.run_coroutine_threadsafe, work, background_loop())
-    kept_in.add(future)
-    future.add_done_callback(kept_in.discard)
+    kept = unfinished if finishes else _at_work
+    kept.add(future)
+    future.add_done_callback(kept.discard)
     return future
 
 
@@ -196,7 +180,8 @@ def run_blocking(
     around = _loop_around(scope, home)
     if around is not None:
         return _Handover(call, scope, around).wait()
-    with _loops.for_calls(depth()).running() as loop:
+    here = depth()
+    with _loops.setdefault(here, BackgroundLoop(here)).running() as loop:
         return _Handover(call, scope, loop).wait()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import logging
 import threading
 import uuid
@@ -23,7 +22,6 @@ from fastroai.runtime.providers.sharing import (
     DEFAULT_LEASE,
     Sharing,
     StoreLike,
-    at_work,
     sharing_by,
 )
 from fastroai.usage.budget import OnUncertain
@@ -37,10 +35,6 @@ _BETWEEN: Final = 0.25
 """Least seconds between two looks at a shared circuit, for those who wait in line."""
 _UNHINTED: Final = 5.0
 """Most seconds between two looks, if the store tells of changes."""
-
-_watching: Final[set[concurrent.futures.Future[None]]] = set()
-"""Looks at circuits, kept until nobody waits. They end with the process."""
-in_forked_process(_watching.clear)
 
 
 @other_names(
@@ -305,7 +299,7 @@ class SharedCircuit(ProviderCircuit):
             with self._lock:
                 begins, self._is_watching = not self._is_watching, True
             if begins:
-                self._sharing.store.in_background(self._watch(), _watching)
+                self._sharing.store.in_background(self._watch())
             yield
 
     async def _watch(self) -> None:
@@ -326,7 +320,7 @@ class SharedCircuit(ProviderCircuit):
         self, taken: Pass, health: Health, failure: str = "", note: Callable[[], None] = lambda: None
     ) -> None:
         """Have the store told what became of a request, on the background loop."""
-        self._sharing.store.in_background(self._end(taken, health, failure, note), at_work)
+        self._sharing.store.in_background(self._end(taken, health, failure, note), finishes=True)
 
     async def _end(self, taken: Pass, health: Health, failure: str, note: Callable[[], None]) -> None:
         try:

@@ -21,7 +21,7 @@ from fastroai.runtime.providers.circuit import Health, Pass
 from fastroai.runtime.providers.circuit_breaker import CircuitBreaker, ProviderCircuit
 from fastroai.runtime.providers.provider_limits import ProviderLimit
 from fastroai.runtime.providers.provider_line import Ticket
-from fastroai.runtime.providers.provider_queue import Queue
+from fastroai.runtime.providers.provider_queue import Queue, Waiting
 from fastroai.runtime.scope import Scope
 from fastroai.runtime.time_limits import all_of
 
@@ -71,17 +71,19 @@ class Permit:
             CircuitOpenError: a circuit lets no request through, or opened while the request waited.
             StoreUnavailable: a limit or circuit is shared, and its store cannot be reached.
         """
-        refuse = functools.partial(_refuse, guards)
-        refuse()
+        _refuse(guards)
         inside = bool(limits) and shares_slot(self._scope)
         try:
             for limit in limits:
                 queue = limit.queue(self._provider)
                 expected = tokens(queue.usual_output(self._model)) if queue.counts_tokens else 0
                 ticket = Ticket(expected, inside=inside)
-                watched = functools.partial(_watched, guards)
-                in_line = functools.partial(_in_line, self._scope, self._provider)
-                granted_by = await queue.wait_turn(ticket, refuse, in_line, watched)
+                waiting = Waiting(
+                    give_up=functools.partial(_refuse, guards),
+                    watched=functools.partial(_watched, guards),
+                    in_line=functools.partial(_in_line, self._scope, self._provider),
+                )
+                granted_by = await queue.wait_turn(ticket, waiting)
                 self._slots.append((granted_by, ticket))
             for guard in guards:
                 self._passes.append((guard, await guard.enter()))

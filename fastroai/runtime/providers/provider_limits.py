@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from time import monotonic
 from typing import Final
@@ -20,7 +20,7 @@ from fastroai.runtime.concurrency.wakeup import running_loop
 from fastroai.runtime.options import check_count
 from fastroai.runtime.providers.circuit_breaker import CircuitBreaker, check_circuit_breaker
 from fastroai.runtime.providers.provider_line import ProviderLimitStatus, ProviderLine, Ticket
-from fastroai.runtime.providers.provider_queue import Queue, Watched
+from fastroai.runtime.providers.provider_queue import Queue, Waiting
 from fastroai.runtime.providers.sharing import DEFAULT_KEY, DEFAULT_LEASE, StoreLike, sharing_by
 from fastroai.usage.budget import OnUncertain
 from fastroai.usage.near_misses import NearMissWarning, misspelt_provider
@@ -225,13 +225,7 @@ class ProviderQueue(Queue):
 
     # --- waiting ---
 
-    async def wait_turn(
-        self,
-        ticket: Ticket,
-        give_up: Callable[[], None],
-        in_line: Callable[[], AbstractContextManager[None]],
-        watched: Watched,
-    ) -> Queue:
+    async def wait_turn(self, ticket: Ticket, waiting: Waiting) -> Queue:
         """See `Queue`."""
         with self._lock:
             others = self._line.ask(ticket, monotonic())
@@ -239,8 +233,8 @@ class ProviderQueue(Queue):
         if ticket.state == "granted":
             return self
         try:
-            with in_line(), self._alarm_set():
-                while not await self._woken(ticket, give_up, watched):
+            with waiting.in_line(), self._alarm_set():
+                while not await self._woken(ticket, waiting):
                     pass
         except BaseException:
             self._withdraw(ticket)

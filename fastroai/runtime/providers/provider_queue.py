@@ -7,12 +7,21 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TypeAlias
+from typing import NamedTuple
 
 from fastroai.runtime.concurrency.wakeup import Wakeup
 from fastroai.runtime.providers.provider_line import ProviderLimitStatus, Ticket
 
-Watched: TypeAlias = Callable[[Callable[[], None]], AbstractContextManager[None]]
+
+class Waiting(NamedTuple):
+    """What a request does while it waits for its turn."""
+
+    give_up: Callable[[], None]
+    """Raises if waiting is useless."""
+    watched: Callable[[Callable[[], None]], AbstractContextManager[None]]
+    """Has a function called, inside of the context manager, when `give_up` must be asked again."""
+    in_line: Callable[[], AbstractContextManager[None]]
+    """Returns the context manager in which the request waits."""
 
 
 class Queue(ABC):
@@ -28,18 +37,8 @@ class Queue(ABC):
         """Return the present use of the provider."""
 
     @abstractmethod
-    async def wait_turn(
-        self,
-        ticket: Ticket,
-        give_up: Callable[[], None],
-        in_line: Callable[[], AbstractContextManager[None]],
-        watched: Watched,
-    ) -> Queue:
-        """Wait until the request may be sent. Return the queue that has granted the ticket.
-
-        `give_up()` raises if waiting is useless. `watched(wake)` calls `wake` when `give_up` must be asked
-        again. `in_line()` is entered while the request waits.
-        """
+    async def wait_turn(self, ticket: Ticket, waiting: Waiting) -> Queue:
+        """Wait until the request may be sent. Return the queue that has granted the ticket."""
 
     @abstractmethod
     def send(self, ticket: Ticket) -> bool:
@@ -57,7 +56,7 @@ class Queue(ABC):
     def hold_back(self, seconds: float) -> None:
         """Send no request for `seconds`, because the provider asked for that."""
 
-    async def _woken(self, ticket: Ticket, give_up: Callable[[], None], watched: Watched) -> bool:
+    async def _woken(self, ticket: Ticket, waiting: Waiting) -> bool:
         """Wait until the ticket may have changed. Returns whether it is the request's turn."""
         wakeup = Wakeup()
         loop = asyncio.get_running_loop()
@@ -72,8 +71,8 @@ class Queue(ABC):
             if ticket.state != "waiting":
                 return True
             ticket.wake = wake
-        with watched(wakeup.set):
-            give_up()
+        with waiting.watched(wakeup.set):
+            waiting.give_up()
             await wakeup.wait()
         if ticket.failure is not None:
             raise ticket.failure

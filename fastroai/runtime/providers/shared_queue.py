@@ -6,8 +6,6 @@ import asyncio
 import itertools
 import logging
 import uuid
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from functools import partial
 from typing import Final
 
@@ -16,9 +14,9 @@ from fastroai.runtime.concurrency.line import Line
 from fastroai.runtime.concurrency.wakeup import wait_for
 from fastroai.runtime.owner import is_dead, process_owner, steady_seconds
 from fastroai.runtime.providers.provider_line import ProviderLimitStatus, ProviderLine, Ticket
-from fastroai.runtime.providers.provider_queue import Queue, Watched
+from fastroai.runtime.providers.provider_queue import Queue, Waiting
 from fastroai.runtime.providers.shared_line import Limits, OpenLine, Seen, Told
-from fastroai.runtime.providers.sharing import Sharing, at_work
+from fastroai.runtime.providers.sharing import Sharing
 
 logger: Final = logging.getLogger("fastroai.runtime")
 
@@ -71,13 +69,7 @@ class SharedQueue(Queue):
 
     # --- waiting ---
 
-    async def wait_turn(
-        self,
-        ticket: Ticket,
-        give_up: Callable[[], None],
-        in_line: Callable[[], AbstractContextManager[None]],
-        watched: Watched,
-    ) -> Queue:
+    async def wait_turn(self, ticket: Ticket, waiting: Waiting) -> Queue:
         """See `Queue`.
 
         Raises:
@@ -89,8 +81,8 @@ class SharedQueue(Queue):
             self._line.join(ticket, inside=ticket.inside)
             self._stir()
         try:
-            with in_line():
-                while not await self._woken(ticket, give_up, watched):
+            with waiting.in_line():
+                while not await self._woken(ticket, waiting):
                     pass
         except StoreUnavailable as error:
             self._end(ticket, None)
@@ -101,7 +93,7 @@ class SharedQueue(Queue):
         else:
             return self
         ticket.state, ticket.failure = "waiting", None
-        return await self._alone.wait_turn(ticket, give_up, in_line, watched)
+        return await self._alone.wait_turn(ticket, waiting)
 
     # --- on its way ---
 
@@ -151,7 +143,7 @@ class SharedQueue(Queue):
     def _stir(self) -> None:
         """Have the line told soon of what has happened. The caller holds the lock."""
         if not self._is_serving:
-            self._sharing.store.in_background(self._serve(), at_work)
+            self._sharing.store.in_background(self._serve(), finishes=True)
             self._is_serving = True
         elif self._loop is not None:
             self._loop.call_soon_threadsafe(self._stirred.set)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import atexit
-import concurrent.futures
 import logging
 import os
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from datetime import datetime
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
 from fastroai.errors import ConfigurationError, StoreUnavailable
-from fastroai.forks import in_forked_process
 from fastroai.runtime.options import seconds_above_zero
 from fastroai.usage.budget import OnUncertain, known_policy
 from fastroai.usage.shared.spend_limit import KEY_EXPECTED, is_key
@@ -30,33 +26,13 @@ logger: Final = logging.getLogger("fastroai.runtime")
 DEFAULT_KEY: Final = "default"
 DEFAULT_LEASE: Final = 30.0
 _LONGEST_LEASE: Final = 3600.0
-_SECONDS_AT_EXIT: Final = 5.0
-
-
-class FoundValues(Protocol):
-    """What a store of runs returns of a key: `fastroai.store.StoredValues`."""
-
-    @property
-    def values(self) -> Sequence[bytes]:
-        """The values."""
-        ...
-
-    @property
-    def revision(self) -> int:
-        """Position of the last one."""
-        ...
-
-    @property
-    def now(self) -> datetime:
-        """The clock of the store."""
-        ...
 
 
 class ValueStore(Protocol):
     """What limits need of a store of runs, `fastroai.store.RunStore`."""
 
-    async def read(self, key: str, *, after: int = 0) -> FoundValues:
-        """Return the values of a key."""
+    async def read(self, key: str, *, after: int = 0) -> object:
+        """Return the values of a key, as `fastroai.store.StoredValues`."""
         ...
 
     async def compare_and_set(self, key: str, value: bytes, *, revision: int) -> None:
@@ -83,9 +59,7 @@ class SharedState(Protocol[OpenedT]):
 class LimitStore(Protocol):
     """The place in which processes share limits. Two of the same place are equal."""
 
-    def in_background(
-        self, work: Coroutine[Any, Any, T], kept_in: set[concurrent.futures.Future[T]]
-    ) -> object:
+    def in_background(self, work: Coroutine[Any, Any, T], *, finishes: bool = False) -> object:
         """Run a coroutine on the background loop. It cannot be imported here: scopes know limits."""
         ...
 
@@ -139,14 +113,3 @@ def sharing_by(store: StoreLike | None, key: str, on_unavailable: str, lease: ob
     # Stores are above this package, and only those who name one need it.
     opened: LimitStore = import_module("fastroai.store.shared_limits").open_limit_store(store)
     return Sharing(opened, key, on_unavailable, seconds)  # type: ignore[arg-type]
-
-
-at_work: Final[set[concurrent.futures.Future[Any]]] = set()
-"""Work on the background loop for what is shared, kept until it is done."""
-in_forked_process(at_work.clear)
-
-
-@atexit.register
-def _finish() -> None:
-    """Wait a few seconds for ends of requests to reach their stores before the process ends."""
-    concurrent.futures.wait(list(at_work), timeout=_SECONDS_AT_EXIT)

@@ -6,7 +6,7 @@ import asyncio
 import concurrent.futures
 import threading
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, Generic, TypeAlias, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 from fastroai.forks import in_forked_process
 from fastroai.runtime.concurrency.sync import background_loop, in_background
@@ -16,10 +16,6 @@ AskedT = TypeVar("AskedT")
 AnswerT = TypeVar("AnswerT")
 
 _Waiting: TypeAlias = tuple[AskedT, concurrent.futures.Future[AnswerT]]
-
-_at_work: Final[set[concurrent.futures.Future[None]]] = set()
-"""Futures of groups on the background loop, kept until they are done."""
-in_forked_process(_at_work.clear)
 
 
 class Groups(Generic[KeyT, AskedT, AnswerT]):
@@ -56,7 +52,7 @@ class Groups(Generic[KeyT, AskedT, AnswerT]):
             is_first = key not in self._lines
             self._lines.setdefault(key, []).append((asked, answer))
         if is_first:
-            in_background(self._serve(key), _at_work)
+            in_background(self._serve(key))
         return await asyncio.wrap_future(answer)
 
     async def _serve(self, key: KeyT) -> None:

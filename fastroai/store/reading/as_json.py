@@ -8,7 +8,7 @@ from pydantic import JsonValue
 from pydantic_core import from_json, to_json, to_jsonable_python
 
 from fastroai.data_kinds import DataKind, changed
-from fastroai.runtime.fact import Fact
+from fastroai.runtime.fact_base import Fact
 from fastroai.store.record.entries import encode_entry
 
 FactT = TypeVar("FactT", bound=Fact)

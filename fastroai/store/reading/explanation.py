@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from fastroai.records import dollars
 from fastroai.runtime import facts
-from fastroai.runtime.fact import Fact, RunFact
+from fastroai.runtime.fact_base import Fact, RunFact
 from fastroai.store.record.attempts import StepAttempt
 from fastroai.store.record.definitions import version_of, word_for
 from fastroai.store.record.payloads import is_sealed_definition, masked

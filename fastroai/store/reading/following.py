@@ -7,7 +7,7 @@ from collections import deque
 from typing import Final
 
 from fastroai.errors import ConfigurationError, RunNotFound
-from fastroai.runtime.fact import Fact, Part
+from fastroai.runtime.fact_base import Fact, Part
 from fastroai.runtime.facts import RunFinished, RunResumed
 from fastroai.store.hints import HintsChanges
 from fastroai.store.record.entries import entry_in_store, locate

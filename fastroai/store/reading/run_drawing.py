@@ -15,7 +15,7 @@ from fastroai.drawing import Drawing, DrawnEdge, DrawnNode, NodeKind, NodeState
 from fastroai.places import quoted, without_visit
 from fastroai.records import Usage
 from fastroai.runtime import facts
-from fastroai.runtime.fact import Fact
+from fastroai.runtime.fact_base import Fact
 from fastroai.store.reading.step_summaries import StepStatus
 from fastroai.store.reading.timeline_rows import TimelineRow
 from fastroai.store.record.definitions import (

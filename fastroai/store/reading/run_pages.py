@@ -16,7 +16,7 @@ from fastroai.drawing.pages import MOST_ROWS, escaped, page, picture
 from fastroai.durations import duration
 from fastroai.plain_text import plain_line
 from fastroai.records import Usage
-from fastroai.runtime.fact import Fact, FailureFacts
+from fastroai.runtime.fact_base import Fact, FailureFacts
 from fastroai.runtime.facts import CallEnded
 from fastroai.store.reading.run_drawing import draw_shape
 from fastroai.store.reading.step_summaries import StepSummary

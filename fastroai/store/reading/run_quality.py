@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 from fastroai.places import attempt_around
 from fastroai.records import RequestRecord
 from fastroai.runtime import facts
-from fastroai.runtime.fact import Ends, Fact, PlanFact
+from fastroai.runtime.fact_base import Ends, Fact, PlanFact
 
 Quality: TypeAlias = Literal["clean", "degraded"]
 

@@ -8,7 +8,7 @@ from datetime import date, datetime
 from typing import Final, NamedTuple
 
 from fastroai.records import RequestRecord, Usage
-from fastroai.runtime.fact import Begins, Ends, Fact, Key
+from fastroai.runtime.fact_base import Begins, Ends, Fact, Key
 from fastroai.usage.reports.report_rows import model_of
 
 MOST_PARTS: Final = 50

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from fastroai.places import attempt_around, quoted, step_name
 from fastroai.records import Usage
-from fastroai.runtime.fact import FailureFacts
+from fastroai.runtime.fact_base import FailureFacts
 from fastroai.runtime.facts import StepSkipped
 from fastroai.store.record.attempts import AttemptStatus, StepAttempt
 from fastroai.store.record.definitions import kind_of, needs_of, nested_definition, steps_in

@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from fastroai.places import attempt_around, outwards
 from fastroai.records import Usage
 from fastroai.runtime import facts
-from fastroai.runtime.fact import Fact
+from fastroai.runtime.fact_base import Fact
 from fastroai.store.reading.step_summaries import StepSummary
 from fastroai.store.reading.timeline_calls import calls_in
 from fastroai.store.reading.timeline_rows import TimelineBar, TimelineRow

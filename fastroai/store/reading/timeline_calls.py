@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from fastroai.places import split_attempt, step_name
 from fastroai.records import RequestRecord, Usage
 from fastroai.runtime import facts
-from fastroai.runtime.fact import Fact, RunFact
+from fastroai.runtime.fact_base import Fact, RunFact
 from fastroai.store.reading.timeline_rows import RowKind, TimelineBar, TimelineRow
 from fastroai.store.record.attempts import AttemptStatus
 from fastroai.store.record.payloads import masked

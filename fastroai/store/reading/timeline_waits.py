@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from fastroai.runtime import facts
-from fastroai.runtime.fact import Fact, Key, RequestInLine
+from fastroai.runtime.fact_base import Fact, Key, RequestInLine
 from fastroai.store.reading.explanation import LEAST_WAIT
 from fastroai.store.reading.timeline_rows import TimelineWait
 from fastroai.store.record.attempts import StepAttempt

@@ -15,7 +15,7 @@ from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.places import is_in, quoted, step_name, without_attempts
 from fastroai.records import CallRecord, RequestRecord
 from fastroai.runtime import facts
-from fastroai.runtime.fact import Begins, Ends, Fact, FailureFacts, RunFact
+from fastroai.runtime.fact_base import Begins, Ends, Fact, FailureFacts, RunFact
 from fastroai.store.reading.explanation import explain
 from fastroai.store.reading.run_quality import Quality, QualityOnRecord
 from fastroai.store.reading.step_summaries import StepSummary, summarize

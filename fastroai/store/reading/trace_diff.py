@@ -10,7 +10,7 @@ from typing import Final, Literal
 from pydantic import JsonValue
 
 from fastroai.places import without_attempts
-from fastroai.runtime.fact import FailureFacts
+from fastroai.runtime.fact_base import FailureFacts
 from fastroai.runtime.facts import RunStatus
 from fastroai.store.reading.step_summaries import StepSummary
 from fastroai.store.record.attempts import StepAttempt

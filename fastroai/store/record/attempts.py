@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from fastroai.places import attempt_around, quoted, split_attempt, step_name
 from fastroai.records import RequestRecord, Usage
 from fastroai.runtime import facts
-from fastroai.runtime.fact import Begins, Ends, Fact, FailureFacts, PlacedFact, RunFact
+from fastroai.runtime.fact_base import Begins, Ends, Fact, FailureFacts, PlacedFact, RunFact
 from fastroai.store.record.definitions import definition_at, needs_of
 from fastroai.store.record.requests_on_record import ChargeOnRecord, ChargesOnRecord
 

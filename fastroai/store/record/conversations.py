@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from pydantic import JsonValue
 
-from fastroai.runtime.fact import Fact
+from fastroai.runtime.fact_base import Fact
 from fastroai.runtime.facts import RequestEnded, RequestSent
 from fastroai.store.record.payloads import is_sealed, masked
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from fastroai.runtime.fact import Begins, Ends, Key
+from fastroai.runtime.fact_base import Begins, Ends, Key
 from fastroai.store.record.log import Log
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
 
 from fastroai.errors import RunCorrupt
-from fastroai.runtime.fact import Fact, Part
+from fastroai.runtime.fact_base import Fact, Part
 from fastroai.runtime.facts import FORMAT, RunStarted, RunStatus, UnknownFact
 from fastroai.runtime.kinds import fact_class
 from fastroai.store.reading.run_quality import Quality

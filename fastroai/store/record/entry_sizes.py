@@ -9,7 +9,7 @@ from pydantic_core import to_json
 
 from fastroai.data_kinds import DataKind, changed
 from fastroai.errors import ValueNotStorable
-from fastroai.runtime.fact import Fact
+from fastroai.runtime.fact_base import Fact
 from fastroai.runtime.facts import RunResumed, RunStarted
 from fastroai.store.record.entries import entry_to_store
 from fastroai.store.record.payloads import PayloadCodec, is_sealed

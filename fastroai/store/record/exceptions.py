@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from pydantic_core import to_json
 
 from fastroai.errors import RecordedError
-from fastroai.runtime.fact import FailureFacts
+from fastroai.runtime.fact_base import FailureFacts
 
 _MOST: Final = 100_000
 """Most bytes of JSON that are kept of one exception."""

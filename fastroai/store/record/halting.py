@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from fastroai.errors import RevisionConflict, RunCorrupt, RunInProgress, RunNotFound, RunStatusConflict
 from fastroai.records import Usage
 from fastroai.runtime.budgets.in_flight import AgentCharges
-from fastroai.runtime.fact import Ends, Fact
+from fastroai.runtime.fact_base import Ends, Fact
 from fastroai.runtime.facts import RunFinished, RunResumed
 from fastroai.store.reading.child_runs import child_runs
 from fastroai.store.record.headers import FoundHeader, is_running, read_header, read_log

@@ -22,7 +22,7 @@ from fastroai.errors import (
     RunNotFound,
 )
 from fastroai.records import Usage
-from fastroai.runtime.fact import Fact
+from fastroai.runtime.fact_base import Fact
 from fastroai.runtime.facts import FORMAT, RunFinished
 from fastroai.runtime.owner import is_dead, shares_steady_clock, steady_seconds
 from fastroai.store.reading.run_quality import QualityOnRecord

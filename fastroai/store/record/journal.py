@@ -19,7 +19,7 @@ from fastroai.errors import (
 from fastroai.runtime import backoff_delay
 from fastroai.runtime.concurrency.tasks import end_task
 from fastroai.runtime.concurrency.wakeup import running_loop
-from fastroai.runtime.fact import Fact
+from fastroai.runtime.fact_base import Fact
 from fastroai.runtime.facts import QuestionAsked, WaitStarted
 from fastroai.store.reading.run_quality import QualityOnRecord
 from fastroai.store.reading.run_spending import SpendingOnRecord

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fastroai.errors import trace_source_of
 from fastroai.places import outwards
 from fastroai.runtime import Scope
-from fastroai.runtime.fact import NOWHERE, Fact, Key
+from fastroai.runtime.fact_base import NOWHERE, Fact, Key
 from fastroai.runtime.facts import QuestionAsked, RunFinished, Wait, WaitEnded, WaitStarted
 from fastroai.store.open_questions import Question
 from fastroai.store.record.packed import PackedFacts

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from fastroai.errors import ConfigurationError, RunCorrupt
 from fastroai.places import attempt_around, outwards, step_name
 from fastroai.runtime import NO_RETRIES_USED, RetriesUsed, facts
-from fastroai.runtime.fact import Begins, Ends, Fact, Key, PlanFact, RunFact
+from fastroai.runtime.fact_base import Begins, Ends, Fact, Key, PlanFact, RunFact
 from fastroai.store.record.definitions import definition_at, kind_of, steps_in
 from fastroai.store.record.requests_on_record import RequestsOnRecord, agent_call_key, last_of
 

@@ -7,7 +7,7 @@ import zlib
 from typing import Final
 
 from fastroai.forks import ForkGate
-from fastroai.runtime.fact import Fact, Part
+from fastroai.runtime.fact_base import Fact, Part
 from fastroai.runtime.facts import StepFinished
 from fastroai.store.reading.as_json import as_told, json_text
 from fastroai.store.record.entries import decode_entry, encode_entry, locate

@@ -11,7 +11,7 @@ from fastroai.places import is_in
 from fastroai.records import RequestRecord, RequestUse
 from fastroai.runtime import Charge, facts
 from fastroai.runtime.budgets.in_flight import AgentCharges
-from fastroai.runtime.fact import Begins, Ends, Fact, Key
+from fastroai.runtime.fact_base import Begins, Ends, Fact, Key
 from fastroai.store.record.declarations import changed_parts
 
 FactT = TypeVar("FactT", bound=Fact)

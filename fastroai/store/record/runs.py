@@ -19,7 +19,7 @@ from fastroai.errors import (
 )
 from fastroai.records import Usage
 from fastroai.runtime import Scope
-from fastroai.runtime.fact import Fact
+from fastroai.runtime.fact_base import Fact
 from fastroai.runtime.facts import AnswerGiven, RunFinished, RunResumed, RunStarted, WaitStarted, first_until
 from fastroai.runtime.labels import NO_LABELS, Labels
 from fastroai.runtime.owner import new_owner, release_owner, steady_seconds

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from fastroai.data_kinds import Changes, DataKind, changed
 from fastroai.errors import RunCorrupt, RunStoreUnavailable, UnknownFactKind
 from fastroai.runtime import facts
-from fastroai.runtime.fact import Fact
+from fastroai.runtime.fact_base import Fact
 from fastroai.store.record.definitions import steps_in
 from fastroai.store.record.payloads import (
     OUTLINE,

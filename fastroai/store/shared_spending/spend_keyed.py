@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -33,9 +32,6 @@ _SWEPT_AT_ONCE: Final = 20
 _MOST_REVISIONS: Final = 2**24
 """Accounts at this revision or a higher one are kept. New keys begin above the highest deleted revision, and
 the revisions of a store must not run out."""
-
-_sweeps: Final[set[concurrent.futures.Future[None]]] = set()
-in_forked_process(_sweeps.clear)
 
 
 class KeyedSpendStore(SharedValues[SpendAccount, OpenAccount], RuledSpendStore):
@@ -129,7 +125,7 @@ class KeyedSpendStore(SharedValues[SpendAccount, OpenAccount], RuledSpendStore):
     def _start_sweep(self, now: datetime) -> None:
         if not self._is_sweeping:
             self._is_sweeping = True
-            in_background(self._sweep(now), _sweeps)
+            in_background(self._sweep(now))
 
     async def _sweep(self, begun: datetime) -> None:
         """Delete the next accounts that nobody used any more then, if the store can do that at a revision."""

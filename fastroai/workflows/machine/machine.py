@@ -15,7 +15,7 @@ from pydantic import JsonValue
 
 from fastroai.runs.running.machine import Cancel, Decision, Told, Unit, unit_of, why_paused
 from fastroai.runtime import facts
-from fastroai.runtime.fact import NOWHERE, Part
+from fastroai.runtime.fact_base import NOWHERE, Part
 from fastroai.workflows.facts import (
     CheckpointRestored,
     CheckpointSet,

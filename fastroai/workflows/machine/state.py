@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 from pydantic import JsonValue
 
 from fastroai.runs.running.machine import Unit
-from fastroai.runtime.fact import FailureFacts
+from fastroai.runtime.fact_base import FailureFacts
 from fastroai.runtime.facts import ReasonCode, RunStatus, Wait
 from fastroai.workflows.machine.iterations import Loop, Reported
 from fastroai.workflows.plan import FlowPlan

@@ -22,7 +22,7 @@ from support.virtual_time import in_virtual_time, now
 
 from fastroai import Budget, CostBudgetExceeded, FastroAgent, budget_scope
 from fastroai.pipelines import BudgetWaiting
-from fastroai.runtime.fact import RunEvent
+from fastroai.runtime.fact_base import RunEvent
 from fastroai.testing import ModelServer, Reply, ServedRequest
 from fastroai.usage import (
     CostCalculator,

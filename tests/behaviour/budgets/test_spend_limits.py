@@ -540,10 +540,10 @@ SCRIPT = """
 import asyncio, sys
 from support.agents import paid_agent
 from fastroai import SpendLimit
-from fastroai.runtime.budgets import spend_upkeep
+from fastroai.runtime.concurrency import sync
 from fastroai.store import SQLiteSpendStore
 
-spend_upkeep._SECONDS_AT_EXIT = 300  # a busy machine may take longer than the few seconds
+sync.SECONDS_AT_EXIT = 300  # a busy machine may take longer than the few seconds
 limit = SpendLimit(usd=1, window="total", store=SQLiteSpendStore(sys.argv[1], timeout=300))
 
 async def main():

@@ -25,7 +25,7 @@ from fastroai.runtime import (
     RetryPolicy,
     classify,
 )
-from fastroai.runtime.fact import RunEvent
+from fastroai.runtime.fact_base import RunEvent
 from fastroai.runtime.retrying.failures import is_exhausted
 from fastroai.testing import Fault, ModelServer, Reply, Usage
 

@@ -13,7 +13,7 @@ from fastroai import StepContext
 from fastroai.errors import RunCorrupt
 from fastroai.graphs import Edge, Graph, Node
 from fastroai.graphs.facts import EdgesResolved
-from fastroai.runtime.fact import FailureFacts
+from fastroai.runtime.fact_base import FailureFacts
 from fastroai.runtime.facts import AnyFact, RunFinished, StepFailed, StepFinished, StepSkipped
 from fastroai.store import RunTrace
 

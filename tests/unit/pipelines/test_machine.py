@@ -49,12 +49,6 @@ def test_what_needs_nothing_starts_first_in_declaration_order() -> None:
     assert starts(machine({"c": "", "a": "", "b": "a"}).handle(RunStarted())) == "c a"
 
 
-def test_a_step_starts_the_moment_its_own_dependencies_are_done() -> None:
-    run = machine({"a": "", "b": "", "x": "a", "y": "b"})
-    run.handle(RunStarted())
-    assert starts(run.handle(finished("b"))) == "y", "it does not wait for a, which is a level below"
-
-
 def test_a_step_waits_for_all_that_it_needs() -> None:
     run = machine(DIAMOND)
     assert starts(run.handle(RunStarted())) == "a"
@@ -114,11 +108,6 @@ def test_the_one_that_was_first_in_line_gets_the_place_and_not_what_its_end_made
     assert rooms(run.handle(finished("x"))) == {"y": "x"}
 
 
-def test_without_a_limit_nothing_waits_for_a_place() -> None:
-    run = machine(DIAMOND)
-    assert rooms([*run.handle(RunStarted()), *run.handle(finished("a"))]) == {"a": None, "b": None, "c": None}
-
-
 def test_what_an_earlier_process_has_done_takes_no_place_of_a_run_that_is_resumed() -> None:
     run = machine({"a": "", "b": "", "c": "", "d": "c", "e": "a"}, max_concurrency=1)
     assert starts(run.handle(RunStarted())) == "a"
@@ -143,12 +132,6 @@ def test_a_failure_cancels_what_runs_and_finishes_when_that_has_ended() -> None:
     assert brief(run.handle(failed("a"))) == ["cancel b c: 'a' failed"]
     assert run.handle(cancelled("b")) == []
     assert brief(run.handle(cancelled("c"))) == ["skip d: 'a' failed", "failed: 'a' failed"]
-
-
-def test_a_failure_when_nothing_else_runs_finishes_at_once() -> None:
-    run = machine({"a": "", "b": "a"})
-    run.handle(RunStarted())
-    assert brief(run.handle(failed("a"))) == ["skip b: 'a' failed", "failed: 'a' failed"]
 
 
 def test_after_a_failure_nothing_starts_whatever_still_succeeds() -> None:
@@ -260,19 +243,3 @@ def test_a_stop_cancels_what_runs_and_skips_the_rest() -> None:
 def test_a_fact_of_graphs_is_refused() -> None:
     with pytest.raises(TypeError, match="AnswerGiven does not belong in the run of a pipeline"):
         machine(DIAMOND).handle(AnswerGiven("a", "yes"))
-
-
-@pytest.mark.parametrize("width", [1, 3])
-def test_a_long_chain_is_decided_step_by_step(width: int) -> None:
-    length = 2_000
-    names = [f"s{number}" for number in range(length)]
-    run = machine(
-        {name: [names[number - 1]] if number else [] for number, name in enumerate(names)},
-        max_concurrency=width,
-    )
-    decisions = run.handle(RunStarted())
-    for _ in range(length):
-        [started] = decisions
-        assert isinstance(started, StepStarted)
-        decisions = run.handle(finished(started.step_id))
-    assert brief(decisions) == ["finished: every step has run"]

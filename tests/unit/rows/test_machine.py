@@ -8,7 +8,7 @@ from support.examples import examples
 
 from fastroai.rows.facts import RowEnded
 from fastroai.rows.machine import AskRow, GiveBack, RowCut, RowMachine, RowRead, RowsEnded
-from fastroai.runtime.fact import FailureFacts
+from fastroai.runtime.fact_base import FailureFacts
 from fastroai.runtime.facts import PauseRequested, RunFinished, RunResumed, RunStarted, StopRequested
 
 FAILURE = FailureFacts(error_type="ValueError", message="no", failure_class="terminal")

@@ -7,7 +7,7 @@ from time import process_time
 from pydantic import JsonValue
 
 from fastroai.runs.taking_up.forking import kept_by_pipeline
-from fastroai.runtime.fact import Fact, Part
+from fastroai.runtime.fact_base import Fact, Part
 from fastroai.runtime.facts import RunStarted, StepFinished
 from fastroai.store.record.memo import Memo
 

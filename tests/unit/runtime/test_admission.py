@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -30,13 +30,12 @@ from fastroai.errors import (
 from fastroai.records import RequestRecord, Tokens, Usage
 from fastroai.runtime import BudgetView, Reservation, Scope, Send, admit, record_spending
 from fastroai.runtime.budgets.admission import step_down_if_due
-from fastroai.runtime.budgets.terms import AskedFor
+from fastroai.runtime.budgets.terms import AskedFor, RequestTerms
 from fastroai.runtime.concurrency.flow import STALLED_AFTER, Flow, current_flow
 from fastroai.runtime.concurrency.pump import Pump
 from fastroai.runtime.events import BudgetRefused, BudgetWarning, SpendRecorded
-from fastroai.runtime.fact import RunEvent
+from fastroai.runtime.fact_base import RunEvent
 from fastroai.usage import Budget, ModelFallback, RequestBound, SpendLimit
-from fastroai.usage.bounding.input_parts import InputPart
 from fastroai.usage.limits import Limits
 from fastroai.usage.prices.flat_prices import FlatPrices
 from fastroai.usage.shared.memory_spend_store import MemorySpendStore
@@ -47,8 +46,8 @@ INPUT = 10
 """Tokens of every request."""
 
 
-@dataclass(frozen=True)
-class Terms:
+@dataclass(frozen=True, slots=True)
+class Terms(RequestTerms):
     """A request, as admission sees it."""
 
     bound: RequestBound
@@ -77,16 +76,6 @@ class Terms:
     def expected_tokens(self) -> int | None:
         return self.expected
 
-    async def prepare_bound(self) -> None:
-        """There is nothing to prepare."""
-
-    async def counted_by_provider(self) -> Terms:
-        return self
-
-    @property
-    def input_parts(self) -> Sequence[InputPart]:
-        return ()
-
     def shortened(self, output_tokens: int) -> Terms:
         return replace(self, bound=self.bound.shortened(output_tokens))
 
@@ -99,9 +88,6 @@ class Terms:
     def lowered(self, *, usd: Decimal | None, tokens: int | None) -> Terms | None:
         bound = self.bound.lowered(usd=usd, tokens=tokens)
         return None if bound is None else replace(self, bound=bound)
-
-    def counted_again(self) -> Terms:
-        return self
 
     def stepped_down(self, fallback: ModelFallback) -> Terms:
         """Every other model does it for half."""

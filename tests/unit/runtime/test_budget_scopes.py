@@ -13,7 +13,7 @@ from support.virtual_time import in_virtual_time, now
 from fastroai.errors import ConfigurationError, CostBudgetExceeded, TimeBudgetExceeded
 from fastroai.runtime import BudgetView, Clock, Scope, budget_scope, current_scope
 from fastroai.runtime.events import BudgetRefused, BudgetWarning, SpendRecorded
-from fastroai.runtime.fact import Part, RunEvent
+from fastroai.runtime.fact_base import Part, RunEvent
 from fastroai.usage import Budget
 
 

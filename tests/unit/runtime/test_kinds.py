@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 import pytest
 from support.declared_facts import FACTS
 
-from fastroai.runtime.fact import Begins, Ends, Fact, FailureFacts, Notes, RunFact
+from fastroai.runtime.fact_base import Begins, Ends, Fact, FailureFacts, Notes, RunFact
 from fastroai.runtime.facts import (
     CallEnded,
     OnceFailed,

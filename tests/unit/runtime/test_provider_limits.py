@@ -43,8 +43,9 @@ from fastroai.runtime import (
     ProviderLimit,
     classify,
 )
-from fastroai.runtime.fact import RunEvent
+from fastroai.runtime.fact_base import RunEvent
 from fastroai.runtime.providers.provider_line import Ticket
+from fastroai.runtime.providers.provider_queue import Waiting
 from fastroai.runtime.retrying.http_signals import retry_after
 from fastroai.steps import PipelineConfig, StepConfig, StepContext, step
 from fastroai.usage import Budget, CostCalculator, ModelFallback, NearMissWarning
@@ -239,7 +240,7 @@ async def test_whoever_is_cancelled_when_it_was_their_turn_lets_the_next_one_go(
 
     async def go(name: str) -> Ticket:
         ticket = Ticket(0)
-        await desk.wait_turn(ticket, lambda: None, nullcontext, lambda wake: nullcontext())
+        await desk.wait_turn(ticket, Waiting(lambda: None, lambda wake: nullcontext(), nullcontext))
         went.append(name)
         return ticket
 

@@ -11,7 +11,7 @@ from fastroai.records import RequestRecord, Tokens
 from fastroai.runtime import Charge, Clock, Scope, current_scope
 from fastroai.runtime.budgets.in_flight import AgentCharges
 from fastroai.runtime.events import Listener
-from fastroai.runtime.fact import Part, RunEvent
+from fastroai.runtime.fact_base import Part, RunEvent
 from fastroai.runtime.facts import RunStarted
 from fastroai.runtime.scope import ScopeKind, ToolCalls, current_tool_calls, make_current
 from fastroai.steps.durability import step_place

@@ -5,7 +5,7 @@ import pytest
 
 from fastroai.errors import ConfigurationError
 from fastroai.records import RequestRecord, Tokens
-from fastroai.steps.spending import price_record
+from fastroai.steps.spend_price import price_record
 from fastroai.usage import CostCalculator, UnpricedModelWarning
 
 TOKENS = Tokens(input_tokens=1_000, output_tokens=100)

@@ -21,7 +21,7 @@ from support.virtual_time import in_virtual_time
 
 from fastroai.errors import RunStoreUnavailable
 from fastroai.records import Usage
-from fastroai.runtime.fact import FailureFacts
+from fastroai.runtime.fact_base import FailureFacts
 from fastroai.runtime.facts import RunFinished, RunResumed
 from fastroai.runtime.labels import Labels
 from fastroai.store import MemoryRunStore, RunHistory

@@ -10,7 +10,7 @@ from support.run_logs import Log, definition, record
 
 from fastroai.errors import RunCorrupt
 from fastroai.runtime import RetriesUsed
-from fastroai.runtime.fact import Fact, Part
+from fastroai.runtime.fact_base import Fact, Part
 from fastroai.runtime.facts import (
     AnyFact,
     OnceDone,

@@ -22,7 +22,7 @@ from fastroai.graphs import Edge, Graph, Node
 from fastroai.human import Inbox, Question
 from fastroai.pipelines import PipelineConfig, StepContext, step
 from fastroai.records import Usage
-from fastroai.runtime.fact import Part
+from fastroai.runtime.fact_base import Part
 from fastroai.runtime.facts import QuestionAsked, RunFinished, RunStarted, Wait
 from fastroai.store import MemoryRunStore, RunHistory
 from fastroai.store.reading.index import index_keys

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from fastroai.graphs.facts import EdgesResolved
 from fastroai.graphs.machine.routing import EdgeOutcome
 from fastroai.graphs.shape.edge import Edge
-from fastroai.runtime.fact import FailureFacts, Part
+from fastroai.runtime.fact_base import FailureFacts, Part
 from fastroai.runtime.facts import AnyFact, StepFailed, StepFinished, StepStarted
 from fastroai.store.reading.as_json import as_told
 from fastroai.store.record.entries import encode_entry, locate

@@ -11,7 +11,7 @@ from support.patience import PATIENCE
 
 from fastroai.pipelines import Pipeline, StepContext, step
 from fastroai.runtime.events import TextChunk
-from fastroai.runtime.fact import Part
+from fastroai.runtime.fact_base import Part
 from fastroai.runtime.facts import StepFinished, StepStarted
 from fastroai.store import MemoryRunStore, RunHistory
 from fastroai.store import partial_text as module

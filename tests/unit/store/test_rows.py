@@ -11,7 +11,7 @@ from support.run_logs import record
 
 from fastroai import RunHistory
 from fastroai.runtime import Scope
-from fastroai.runtime.fact import Begins, Ends, Fact, Part
+from fastroai.runtime.fact_base import Begins, Ends, Fact, Part
 from fastroai.runtime.facts import RunFinished, RunResumed, RunStarted, StepStarted
 from fastroai.store import EncryptingCodec, MemoryRunStore, RunTrace
 from fastroai.store.record.effect import effect

@@ -25,7 +25,7 @@ from fastroai.errors import (
     RunTakenOver,
 )
 from fastroai.records import Usage
-from fastroai.runtime.fact import Part
+from fastroai.runtime.fact_base import Part
 from fastroai.runtime.facts import AnyFact, RunFinished, RunResumed, RunStarted, StepFinished, StepStarted
 from fastroai.store import MemoryRunStore, RunHistory
 from fastroai.store.lease import DEFAULT_TERMS

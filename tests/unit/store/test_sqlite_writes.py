@@ -122,8 +122,8 @@ async def test_writes_of_several_event_loops_are_in_one_transaction(store: SQLit
     statements: list[str] = []
     async with busy(store, lambda connection: connection.set_trace_callback(statements.append)):
         here = asyncio.create_task(store.append("k0", [b"v"], revision=0))
-        there = in_background(store.append("k1", [b"v"], revision=0), set())
-        await asyncio.wrap_future(in_background(asyncio.sleep(0), set()))
+        there = in_background(store.append("k1", [b"v"], revision=0))
+        await asyncio.wrap_future(in_background(asyncio.sleep(0)))
     await asyncio.gather(here, asyncio.wrap_future(there))
     assert statements.count("COMMIT") == 1
 

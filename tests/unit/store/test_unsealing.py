@@ -14,7 +14,7 @@ from support.declared_facts import FACTS
 from fastroai.data_kinds import DataKind
 from fastroai.graphs.facts import EdgeFacts, ResolvedEdge
 from fastroai.records import RequestRecord
-from fastroai.runtime.fact import Fact, FailureFacts
+from fastroai.runtime.fact_base import Fact, FailureFacts
 from fastroai.runtime.facts import RequestPlace, Wait
 from fastroai.runtime.retrying.retry import RetriesUsed
 from fastroai.store.record.entries import entry_in_store, entry_to_store

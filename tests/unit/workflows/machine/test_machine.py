@@ -9,7 +9,7 @@ from support.calls_made import python_calls
 
 from fastroai.runs.running.machine import Cancel, Decision
 from fastroai.runtime import facts
-from fastroai.runtime.fact import FailureFacts
+from fastroai.runtime.fact_base import FailureFacts
 from fastroai.workflows.machine.machine import MAX_ROUTES, WorkflowMachine
 from fastroai.workflows.plan import WorkflowPlan, plan_of
 from fastroai.workflows.spec.document import FlowSpec, GateSpec, StepSpec, WorkflowSpec
