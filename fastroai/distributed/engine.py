@@ -181,7 +181,7 @@ class EngineClient:
 
     def __init__(self, url: str, app: str) -> None:
         """Prepare it. It connects when it is first used."""
-        self._url, self._app = url, app
+        self.url, self.app = url, app
         self._client: DBOSClient | None = None
 
     async def enqueue(self, stretch: Enqueued) -> None:
@@ -189,7 +189,7 @@ class EngineClient:
         options: EnqueueOptions = {
             "workflow_name": STRETCH,
             "workflow_id": stretch.id,
-            "queue_name": _name_of(self._app, stretch.queue),
+            "queue_name": _name_of(self.app, stretch.queue),
             "app_version": stretch.version,
             "serialization_type": WorkflowSerializationFormat.PORTABLE,
         }
@@ -218,7 +218,7 @@ class EngineClient:
             lambda client: client.list_workflows(
                 status="PENDING",
                 name=STRETCH,
-                application_name=self._app,
+                application_name=self.app,
                 offset=offset,
                 limit=AT_ONCE,
                 load_input=False,
@@ -237,7 +237,7 @@ class EngineClient:
             lambda client: client.list_workflows(
                 name=[STRETCH, FIRING],
                 status=["SUCCESS", "ERROR", "CANCELLED"],
-                application_name=self._app,
+                application_name=self.app,
                 end_time=until.isoformat(),
                 limit=AT_ONCE,
                 load_input=False,
@@ -252,7 +252,7 @@ class EngineClient:
     async def declare(self, name: str, options: QueueOptions) -> None:
         """Make a queue, or change it."""
         given = asdict(options)
-        await self._call(lambda client: client.register_queue(_name_of(self._app, name), **given))
+        await self._call(lambda client: client.register_queue(_name_of(self.app, name), **given))
 
     async def has_partitions(self, name: str) -> bool:
         """Return whether a queue has partitions.
@@ -262,16 +262,16 @@ class EngineClient:
         """
         queues: list[Queue] = await self._call(lambda client: client.list_queues())
         for one in queues:
-            if one.name == _name_of(self._app, name):
+            if one.name == _name_of(self.app, name):
                 return await asyncio.to_thread(_has_partitions, one)
-        names = ", ".join(sorted(one.name.removeprefix(_name_of(self._app, "")) for one in queues))
+        names = ", ".join(sorted(one.name.removeprefix(_name_of(self.app, "")) for one in queues))
         raise ConfigurationError(
             "queue", name, f"one of {names}" if names else "the name of a declared queue"
         )
 
     async def delete_schedule(self, name: str) -> None:
         """Delete a schedule, if there is one of this name."""
-        await self._call(lambda client: client.delete_schedule(_name_of(self._app, name)))
+        await self._call(lambda client: client.delete_schedule(_name_of(self.app, name)))
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -285,13 +285,13 @@ class EngineClient:
         except (SQLAlchemyError, OSError) as error:
             reason = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
             advice = "see that it is there; `fastroai db upgrade` makes the tables of the queues"
-            raise RunStoreUnavailable(Address(self._url).shown, reason, advice) from error
+            raise RunStoreUnavailable(Address(self.url).shown, reason, advice) from error
 
     def _connected(self) -> DBOSClient:
         if self._client is None:
             self._client = DBOSClient(
-                system_database_url=self._url,
-                application_name=self._app,
+                system_database_url=self.url,
+                application_name=self.app,
                 system_database_pool_size=_CONNECTIONS // 2,
                 lazy=True,
                 retry_connection_errors=False,

@@ -31,9 +31,9 @@ class Next:
     version: str | None = None
 
 
-def stretch_id(header: RunHeader, number: int) -> str:
-    """Return the id of a stretch of a run, which no run that has the same id later shares."""
-    return f"{header.run_id}:{header.epoch}:{number}"
+def stretch_id(header: RunHeader) -> str:
+    """Return the id of the stretch that the header of a run names. No run with the same id has it later."""
+    return f"{header.run_id}:{header.epoch}:{_routing(header).stretch}"
 
 
 def is_due(found: FoundHeader, app: str) -> bool:
@@ -92,7 +92,7 @@ def to_enqueue(found: FoundHeader, header: RunHeader, version: str) -> Enqueued:
     if routing.starts_at is not None:
         delay = max(delay, (routing.starts_at - found.now) / timedelta(seconds=1))
     return Enqueued(
-        id=stretch_id(header, routing.stretch),
+        id=stretch_id(header),
         arguments=(header.run_id, header.epoch, routing.stretch),
         queue=routing.queue,
         version=version,
