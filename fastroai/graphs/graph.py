@@ -18,19 +18,17 @@ from fastroai.contracts.accepted import Accepted, Accepts
 from fastroai.contracts.annotations import Annotation
 from fastroai.drawing import Drawing, mermaid, svg
 from fastroai.errors import BudgetExceeded, ConfigurationError, TimeLimitExceeded, attach_trace
-from fastroai.graphs.configuring import configs_of
 from fastroai.graphs.conversation.conversation import ConversationLike, GraphConversation
-from fastroai.graphs.decoding import needed_by_graph
 from fastroai.graphs.definition import define
 from fastroai.graphs.errors import GraphStopped
-from fastroai.graphs.machine.replay import first_divergence
+from fastroai.graphs.machine.replay import first_divergence, needed_by_graph
 from fastroai.graphs.machine.sends import Send
 from fastroai.graphs.machine.writes import writes_of
 from fastroai.graphs.questions import answer_entry
 from fastroai.graphs.result import GraphResult, GraphStream, OutputT
 from fastroai.graphs.resuming import GraphResumes, resuming
 from fastroai.graphs.run import GraphRun
-from fastroai.graphs.setup import GraphSetup
+from fastroai.graphs.setup import GraphSetup, configs_of
 from fastroai.graphs.shape.edge import Edge
 from fastroai.graphs.shape.node import Node, NodeLike, nodes_of
 from fastroai.graphs.shape.plan import GraphPlan, OnBranchFailure, OnConflict, Reducer
@@ -338,7 +336,7 @@ class Graph(
                 or a function among the `reducers`.
             MissingExtraError: PyYAML is not installed.
         """
-        from fastroai.graphs.text.yaml_writing import dump_graph_yaml  # as slow to load as `yaml`
+        from fastroai.graphs.document import dump_graph_yaml  # as slow to load as `yaml`
 
         conversation, budget = self._setup.conversation, self._budget
         if conversation != GraphConversation(conversation.mode):
@@ -393,7 +391,7 @@ class Graph(
             OSError: the file cannot be read.
             MissingExtraError: PyYAML is not installed.
         """
-        from fastroai.graphs.text.yaml import load_graph_yaml  # builds schemas, which takes half a second
+        from fastroai.graphs.document import load_graph_yaml  # builds schemas, which takes half a second
 
         document = load_graph_yaml(source, nodes=nodes)
         with document.located():

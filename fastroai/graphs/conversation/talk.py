@@ -5,21 +5,39 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from pydantic_ai.capabilities import ReinjectSystemPrompt
-from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
+from pydantic_ai.messages import (
+    InstructionBaselinePart,
+    InstructionDeltaPart,
+    ModelMessage,
+    ModelRequest,
+    ModelSettingsDeltaPart,
+    SystemPromptPart,
+    ToolAvailabilityDeltaPart,
+    UserPromptPart,
+    repair_messages,
+)
 
 from fastroai.calls.call import AgentCall
 from fastroai.graphs.conversation.compaction import Compaction, summarize
-from fastroai.graphs.conversation.handover import handed_over
-from fastroai.graphs.conversation.markers import Done
-from fastroai.graphs.conversation.prompt_layers import Narrative, layers
+from fastroai.graphs.conversation.markers import Done, Narrative, layers
 from fastroai.graphs.conversation.thread import Phase, Thread
 from fastroai.runtime.retrying.failures import stops
 from fastroai.steps import StepContext
 from fastroai.steps.context import scope_of
 from fastroai.tracing.attributes import error_summary
+
+_STAYS: Final = (
+    SystemPromptPart,
+    InstructionBaselinePart,
+    InstructionDeltaPart,
+    ModelSettingsDeltaPart,
+    ToolAvailabilityDeltaPart,
+)
+"""Parts that belong to one agent: its system prompt, and PydanticAI's notes on its settings and tools."""
+_NOTHING_SAID: Final = "(no prompt)"
 
 
 class Talk:
@@ -129,3 +147,20 @@ def _composed(said: Any, layers: Sequence[str]) -> Any:
     if said is None:
         return list(layers)
     return [*said, *layers] if isinstance(said, list | tuple) else [said, *layers]
+
+
+def handed_over(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
+    """Return the messages without the parts that belong to their agent, and with no tool call left open.
+
+    Response ids are left out, too. A provider that continued from one would use the other agent's system
+    prompt and messages that were compacted since, or refuse an id that it has not stored.
+    """
+    return repair_messages([_handed_over(message) for message in messages])
+
+
+def _handed_over(message: ModelMessage) -> ModelMessage:
+    if not isinstance(message, ModelRequest):
+        return replace(message, provider_response_id=None, history_digest=None)
+    parts = [part for part in message.parts if not isinstance(part, _STAYS)]
+    # A history must not begin with a response.
+    return replace(message, parts=parts or [UserPromptPart(_NOTHING_SAID)], instructions=None)

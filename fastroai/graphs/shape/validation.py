@@ -12,17 +12,9 @@ from fastroai.contracts.accepted import Accepted
 from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.graphs.conversation.conversation import MODES
 from fastroai.graphs.errors import GraphProblem, GraphValidationError
-from fastroai.graphs.names import expected_words, is_name, listed, names_problems
 from fastroai.graphs.shape.conditions import Conditions
 from fastroai.graphs.shape.edge import Edge
-from fastroai.graphs.shape.edge_problems import (
-    decision_problems,
-    edge_problems,
-    same_edge_problems,
-    send_problems,
-)
 from fastroai.graphs.shape.node import Node
-from fastroai.graphs.shape.node_problems import EDGES_SAY, node_problems
 from fastroai.graphs.shape.plan import (
     DEFAULT_MAX_STEPS,
     DEFAULT_STEPS_PER_NODE,
@@ -33,6 +25,18 @@ from fastroai.graphs.shape.plan import (
     OnBranchFailure,
     OnConflict,
     Reducer,
+)
+from fastroai.graphs.shape.problems import (
+    EDGES_SAY,
+    decision_problems,
+    edge_problems,
+    expected_words,
+    is_name,
+    listed,
+    names_problems,
+    node_problems,
+    same_edge_problems,
+    send_problems,
 )
 from fastroai.graphs.shape.shape import Shape
 from fastroai.records import Duration, NotGiven
