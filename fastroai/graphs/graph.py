@@ -31,7 +31,7 @@ from fastroai.graphs.run import GraphRun
 from fastroai.graphs.setup import GraphSetup, configs_of
 from fastroai.graphs.shape.edge import Edge
 from fastroai.graphs.shape.node import Node, NodeLike, nodes_of
-from fastroai.graphs.shape.plan import GraphPlan, OnBranchFailure, OnConflict, Reducer
+from fastroai.graphs.shape.plan import OnBranchFailure, OnConflict, Reducer
 from fastroai.graphs.shape.validation import build_plan
 from fastroai.human.answers import answers_to
 from fastroai.keyword_options import takes_options
@@ -218,7 +218,7 @@ class Graph(
         self.edges: tuple[Edge, ...] = tuple(edges)
         self._budget, self._max_concurrency = budget, max_concurrency
         self._limits = together(limits_of(budget), limits_in(self.config))
-        configs = configs_of(self.nodes, self._plan.asking, self.config)
+        configs, sending = configs_of(self.nodes, self._plan.asking, self.config), self._plan.sending
         self._setup = GraphSetup(
             name=name,
             goal=goal,
@@ -234,7 +234,7 @@ class Graph(
             declared={
                 node_id: declared
                 for node_id, node in self.nodes.items()
-                if (declared := declared_output(node.step) or self._sent_by(node_id)) is not None
+                if (declared := declared_output(node.step) or (list[Send] if node_id in sending else None))
             },
             answers={
                 node_id: node.answer_type
@@ -282,10 +282,6 @@ class Graph(
         A run can be resumed if the parts that it has reached have the same shape, or with `force`.
         """
         return define(self.name, self.nodes, self._plan, self._setup.conversation.mode, self.version)
-
-    def _sent_by(self, node: str) -> Annotation | None:
-        """Return the output type of a node with `send` edges; `None` for any other node."""
-        return list[Send] if node in self._plan.sending else None
 
     def declared_output(self) -> Annotation | None:
         """Return the output type that all terminals declare; `None` if they differ or declare none."""
@@ -625,7 +621,7 @@ class Graph(
             definition=self.definition,
             input_types=self._setup.input_types,
             output_types=self._setup.declared,
-            check_output=lambda node, output: _check_writes(self._plan, node, output),
+            check_output=lambda node, output: writes_of(self._plan, node, output, {}),
             needed=needed_by_graph,
             store=store,
             durability=self.config.durability,
@@ -634,8 +630,3 @@ class Graph(
             terms=self.config.lease_terms,
             kind="graph",
         )
-
-
-def _check_writes(plan: GraphPlan, node: str, output: object) -> None:
-    """Raise `ContractViolation` if an output lacks a value that its node declares to write."""
-    writes_of(plan, node, output, {})

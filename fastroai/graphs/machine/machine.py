@@ -221,7 +221,7 @@ class GraphMachine:
                 self._leave_running(fact, fact.waits)
             case BranchTimedOut(branch=identity):
                 timed_out = self._branches.get(identity)
-                if timed_out is not None and self._goes_on(timed_out):
+                if timed_out is not None and timed_out.state == "open" and self.stopped is None:
                     self._on_timeout(timed_out, fact.error, FailureClass(fact.failure.failure_class))
             case facts.RunResumed(inputs=inputs):
                 self._resume()
@@ -337,9 +337,6 @@ class GraphMachine:
         if written:
             branch.memory.write_all(written, node, self.events)
             self._wrote[node].update(written)
-
-    def _goes_on(self, branch: Branch) -> bool:
-        return branch.state == "open" and self.stopped is None
 
     # --- from node to node ---
 

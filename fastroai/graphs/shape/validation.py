@@ -97,13 +97,14 @@ def build_plan(
         *send_problems(indexed, nodes, pauses),
     ]
     # With a misspelt name, it is not known which nodes are connected.
-    shape = None if unknown or not nodes else _shape(indexed, nodes, entry, terminals)
-    if shape is not None:
+    shape: Shape | None = None
+    if nodes and not unknown:
+        shape = Shape.of(nodes, (edge for _, edge in indexed), entry, terminals)
         problems += shape.problems(on_branch_failure)
     if problems or shape is None or shape.entry is None:
         raise GraphValidationError(graph, tuple(problems))
     return GraphPlan(
-        nodes=shape.nodes,
+        nodes=tuple(nodes),
         edges=shape.edges,
         conditions=conditions.parsed,
         entry=shape.entry,
@@ -120,18 +121,6 @@ def build_plan(
         reducers=dict(reducers or {}),
         max_concurrency=max_concurrency,
     )
-
-
-def _shape(
-    edges: Sequence[tuple[int, Edge]],
-    nodes: Mapping[str, Node[Any]],
-    entry: str | None,
-    terminals: Sequence[str] | None,
-) -> Shape:
-    outgoing: dict[str, list[Edge]] = {node_id: [] for node_id in nodes}
-    for _, edge in edges:
-        outgoing[edge.source].append(edge)
-    return Shape.of({node_id: tuple(each) for node_id, each in outgoing.items()}, entry, terminals)
 
 
 def _config_problems(config: PipelineConfig | None) -> Iterator[GraphProblem]:
