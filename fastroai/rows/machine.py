@@ -314,23 +314,18 @@ class RowMachine:
         self._counts["begun again"] += is_on_record
 
     def _ended(self, row: RowEnded) -> Sequence[Decision]:
-        is_read_once = row.number in self._open  # in this process, so nobody asks for it again
-        self._open.discard(row.number)
-        if is_read_once:
-            self._retried.discard(number_of_key(row.key))
+        key = number_of_key(row.key)
+        if row.number in self._open:  # it was read in this process, so nobody asks for it again
+            self._open.discard(row.number)
+            self._retried.discard(key)
         else:
-            self._found(row)
+            known, others = (self._done, self._failed) if row.failure is None else (self._failed, self._done)
+            known[key] = _Done(row.asked, len(self._declarations) - 1)
+            others.pop(key, None)
         if row.failure is not None and self.on_error == "stop" and self._end is None:
             self._ending(RunFinished(status="failed", reason_code="step_failed", failure=row.failure))
             return [StopReading(), CancelRows(), *self._perhaps_finished()]
         return self._perhaps_finished()
-
-    def _found(self, row: RowEnded) -> None:
-        """Take in a row of an earlier process."""
-        known, others = (self._done, self._failed) if row.failure is None else (self._failed, self._done)
-        key = number_of_key(row.key)
-        known[key] = _Done(row.asked, len(self._declarations) - 1)
-        others.pop(key, None)
 
     def _cut(self, row: RowCut) -> Sequence[Decision]:
         self._open.discard(row.number)

@@ -153,7 +153,7 @@ class RowRunner:
             for worker in done:
                 worker.result()
         except asyncio.CancelledError:
-            self._stop("the task that ran it was cancelled")
+            self._heed(StopRequested(reason="the task that ran it was cancelled"))
             raise
         finally:
             self._is_reading = False
@@ -173,10 +173,6 @@ class RowRunner:
             request.part = self.scope.part
             self._log.note(request)
             self._tell(request)
-
-    def _stop(self, reason: str) -> None:
-        if self.finish is None:
-            self._heed(StopRequested(reason=reason))
 
     async def cancel_waiting(self) -> None:
         """Cancel the runs of rows that wait, if this run was cancelled, so that nobody is asked for them."""
@@ -319,8 +315,10 @@ class RowRunner:
                 if (record := self._record) is not None:  # the run itself counts it already
                     scope.restore(*record.children.get(child, ((), ())))
                     restore_spending(scope)
-                if child:
-                    await self._begun(row, child)
+                if child:  # that it begins is on record first, so that nothing that it spends is ever lost
+                    part = self.scope.part
+                    started = RowStarted(part=part, number=row.number, key=row.key, child=child)
+                    await self._log.commit(started)
                 output = await self._answer(row, scope, child)
         except asyncio.CancelledError:
             if not asked.is_cancelled:
@@ -377,11 +375,6 @@ class RowRunner:
                 with suppress(RunNotFound):
                     return (await read_header(self._run.store, child)).header.run_id
         return children[0] if children else ""
-
-    async def _begun(self, row: ReadRow, child: str) -> None:
-        """Put on record that the run of a row begins, so that nothing that it spends is ever lost."""
-        started = RowStarted(part=self.scope.part, number=row.number, key=row.key, child=child)
-        await self._log.commit(started)
 
     async def _answer(self, row: ReadRow, scope: Scope, child: str) -> object:
         if row.error is not None:
