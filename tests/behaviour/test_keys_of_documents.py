@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from fastroai.graphs import document as graph_yaml
 
 import fastroai
 from fastroai import StepContext, step
 from fastroai.documents.parts import Part
+from fastroai.graphs import document as graph_yaml
 from fastroai.workflows.errors import WorkflowValidationError
 from fastroai.workflows.spec import document, parts
 from fastroai.workflows.spec.reading import load_spec

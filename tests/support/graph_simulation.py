@@ -53,7 +53,6 @@ def plan_of(design: Design) -> GraphPlan:
         for node in design.nodes
     }
     return GraphPlan(
-        nodes=tuple(design.nodes),
         edges=edges,
         conditions={
             edge: Expression(edge.condition)

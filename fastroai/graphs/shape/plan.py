@@ -44,10 +44,8 @@ DEFAULT_STEPS_PER_NODE: Final = 3
 class GraphPlan:
     """Nodes, edges and policies of a graph that can run."""
 
-    nodes: tuple[str, ...]
-    """Ids of all nodes, in declaration order."""
     edges: Mapping[str, tuple[Edge, ...]]
-    """Outgoing edges by source, in declaration order; every node is a key."""
+    """Outgoing edges by source. The keys are the ids of all nodes. Both are in the order of declaration."""
     conditions: Mapping[Edge, Expression] = field(compare=False)
     """Parsed conditions of the `conditional` edges; not compared, as the edges have the same texts."""
     entry: str
@@ -86,7 +84,7 @@ class GraphPlan:
 
     def __post_init__(self) -> None:
         tree: DominatorTree[str | None] = DominatorTree(_ways_back(self.edges, self.terminals), None)
-        found = {node: tree.above(node) if node in tree else None for node in self.nodes}
+        found = {node: tree.above(node) if node in tree else None for node in self.edges}
         object.__setattr__(self, "post_dominators", MappingProxyType(found))
         object.__setattr__(self, "_tree", tree)
         asking = (

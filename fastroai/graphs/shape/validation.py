@@ -104,7 +104,6 @@ def build_plan(
     if problems or shape is None or shape.entry is None:
         raise GraphValidationError(graph, tuple(problems))
     return GraphPlan(
-        nodes=tuple(nodes),
         edges=shape.edges,
         conditions=conditions.parsed,
         entry=shape.entry,

@@ -18,7 +18,7 @@ def plan_of(*ways: str, terminals: tuple[str, ...] | None = None) -> GraphPlan:
     edges = {name: tuple(outgoing) for name, outgoing in nodes.items()}
     if terminals is None:
         terminals = tuple(name for name in nodes if not edges[name])
-    return GraphPlan(tuple(nodes), edges, {}, next(iter(nodes)), terminals)
+    return GraphPlan(edges, {}, next(iter(nodes)), terminals)
 
 
 def test_a_terminal_is_an_end_also_where_edges_leave_it() -> None:
