@@ -104,12 +104,7 @@ class QueueOptions:
 
         If not, no run in the queue may have one.
         """
-        of_partitions = (
-            self.partition_concurrency,
-            self.partition_worker_concurrency,
-            self.partition_limiter,
-        )
-        return any(one is not None for one in of_partitions)
+        return _has_partitions(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -477,18 +472,19 @@ def _firing(row: _Status) -> Firing | None:
     return Firing(id=row.workflow_id, says=says, at=_time(at), executor=executor, version=row.app_version)
 
 
-def _row(status: _Status) -> Row:
-    state: RowState = "over"
-    match status.status:
-        case "ENQUEUED" | "DELAYED":
-            state = "waiting"
-        case "PENDING":
-            state = "running"
-        case "ERROR" | "MAX_RECOVERY_ATTEMPTS_EXCEEDED":
-            state = "failed"
-        case _:
-            pass
-    return Row(id=status.workflow_id, state=state, executor=status.executor_id, version=status.app_version)
+_STATES: Final[Mapping[str, RowState]] = {
+    "ENQUEUED": "waiting",
+    "DELAYED": "waiting",
+    "PENDING": "running",
+    "ERROR": "failed",
+    "MAX_RECOVERY_ATTEMPTS_EXCEEDED": "failed",
+}
+"""The states of DBOS in which a stretch is not over."""
+
+
+def _row(found: _Status) -> Row:
+    state: RowState = _STATES.get(found.status, "over")
+    return Row(id=found.workflow_id, state=state, executor=found.executor_id, version=found.app_version)
 
 
 def _name_of(app: str, queue: str) -> str:
@@ -496,7 +492,7 @@ def _name_of(app: str, queue: str) -> str:
     return f"{app}.{queue}"
 
 
-def _has_partitions(queue: Queue) -> bool:
+def _has_partitions(queue: Queue | QueueOptions) -> bool:
     return (
         queue.partition_concurrency is not None
         or queue.partition_worker_concurrency is not None
