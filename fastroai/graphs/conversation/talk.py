@@ -111,33 +111,24 @@ class Talk:
             )
 
     async def _shorter(self, context: StepContext[Any]) -> Compaction | None:
+        """Return how the older messages get shorter: by a summary, else without results of tools."""
         keep, older = self._thread.conversation.keep_phases, self._thread.older()
         if not older:
             return None
-        summary = await self._summary(older, context)
-        if summary is not None:
-            return Compaction(keep, summary)
+        if (summarizer := self._thread.conversation.summarizer) is not None:
+            failure = "it is empty"
+            try:
+                if summary := await summarize(summarizer, older, self._goal, context):
+                    return Compaction(keep, summary)
+            except Exception as error:
+                if stops(scope_of(context).parent, error):
+                    raise
+                failure = error_summary(error)
+            context.logger.warning(
+                "the conversation could not be summarized, so results of tools are dropped: %s", failure
+            )
         dropped = Compaction(keep)
         return None if self._thread.compact(dropped) is self._thread else dropped
-
-    async def _summary(self, older: Sequence[ModelMessage], context: StepContext[Any]) -> str | None:
-        """Return a summary of older messages; `None` if there is no summarizer, or if it gave no summary."""
-        summarizer = self._thread.conversation.summarizer
-        if summarizer is None:
-            return None
-        failure = "it is empty"
-        try:
-            summary = await summarize(summarizer, older, self._goal, context)
-        except Exception as error:
-            if stops(scope_of(context).parent, error):
-                raise
-            summary, failure = "", error_summary(error)
-        if summary:
-            return summary
-        context.logger.warning(
-            "the conversation could not be summarized, so results of tools are dropped: %s", failure
-        )
-        return None
 
 
 def _composed(said: Any, layers: Sequence[str]) -> Any:
