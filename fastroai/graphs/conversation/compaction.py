@@ -69,19 +69,18 @@ def without_payloads(messages: Sequence[ModelMessage]) -> tuple[ModelMessage, ..
 
     Responses stay unchanged: their calls, ids and signatures belong together.
     """
-    return tuple(_without_payloads(message) for message in messages)
+    return tuple(
+        message
+        if isinstance(message, ModelResponse)
+        else replace(message, parts=[_without_payload(part) for part in message.parts])
+        for message in messages
+    )
 
 
 def transcript(messages: Sequence[ModelMessage]) -> str:
     """Return messages as text for a summarizer. Long parts are cut."""
     said = (list(pieces_of(part, message.kind)) for message in messages for part in message.parts)
     return "\n".join(line for pieces in said if (line := _line(pieces)))
-
-
-def _without_payloads(message: ModelMessage) -> ModelMessage:
-    if isinstance(message, ModelResponse):
-        return message
-    return replace(message, parts=[_without_payload(part) for part in message.parts])
 
 
 def _without_payload(part: ModelRequestPart) -> ModelRequestPart:
