@@ -27,7 +27,6 @@ from fastroai.rows.machine import (
     RefuseRow,
     RowCut,
     RowMachine,
-    RowRead,
     RowsEnded,
     StopReading,
     Told,
@@ -213,8 +212,6 @@ class RowRunner:
                     decision.part = self.scope.part
                     self.finish = decision
                     self._keep_lines()
-                case _:
-                    raise AssertionError(decision)
 
     def _keep_lines(self) -> None:
         """Keep the lines of rows on record to which this process did not come, as the run has stopped."""
@@ -260,9 +257,7 @@ class RowRunner:
                         self._is_reading = False
                         self._tell(RowsEnded())
                     return None
-                told = RowRead(row.number, row.key, row.asked, row.is_keyed, self._begun_before(row))
-                [decision] = self._machine.handle(told)
-                match decision:
+                match decision := self._machine.read(row, self._begun_before(row)):
                     case AskRow():
                         return row
                     case RefuseRow(why=why):
@@ -270,8 +265,6 @@ class RowRunner:
                         return row
                     case GiveBack():
                         await self._given_back(row, decision)
-                    case _:
-                        raise AssertionError(decision)
             return None
 
     async def _read(self) -> ReadRow | None:
