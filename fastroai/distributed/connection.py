@@ -6,10 +6,10 @@ import re
 from types import TracebackType
 from typing import Any, Final, Self
 
-from fastroai.distributed.engine import EngineClient, places_of
+from fastroai.distributed.engine import EngineClient, places_of, stretch_id
 from fastroai.distributed.reconciling import go_on_soon
 from fastroai.distributed.roster import published_apps, read_roster
-from fastroai.distributed.stretches import is_due, next_of, stretch_id
+from fastroai.distributed.stretches import is_due, next_of
 from fastroai.errors import ConfigurationError
 from fastroai.human.inbox import Inbox
 from fastroai.runs.door import FrontDoor

@@ -17,6 +17,7 @@ from fastroai.errors import ConfigurationError, MissingExtraError, RunStoreUnava
 from fastroai.runtime.options import check_count, seconds_above_zero
 from fastroai.store.backends.address import Address
 from fastroai.store.opening import kind_and_place
+from fastroai.store.record.entries import RunHeader
 
 try:
     from croniter import croniter
@@ -141,17 +142,10 @@ class Schedule:
     """The run to start, as JSON."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Enqueued:
-    """A stretch to enqueue."""
-
-    id: str
-    arguments: tuple[str, str, int]
-    queue: str
-    version: str
-    priority: int | None
-    partition: str | None
-    delay: float = 0.0
+def stretch_id(header: RunHeader) -> str:
+    """Return the id of the stretch that the header of a run names. No run with the same id has it later."""
+    assert header.routing is not None
+    return f"{header.run_id}:{header.epoch}:{header.routing.stretch}"
 
 
 def places_of(url: str) -> tuple[str, str]:
@@ -179,22 +173,25 @@ class EngineClient:
         self.url, self.app = url, app
         self._client: DBOSClient | None = None
 
-    async def enqueue(self, stretch: Enqueued) -> None:
-        """Enqueue a stretch, unless there is one with its id."""
+    async def enqueue(self, header: RunHeader, version: str, delay: float) -> None:
+        """Enqueue the stretch that the header of a run names, unless there is one with its id."""
+        routing = header.routing
+        assert routing is not None
         options: EnqueueOptions = {
             "workflow_name": STRETCH,
-            "workflow_id": stretch.id,
-            "queue_name": _name_of(self.app, stretch.queue),
-            "app_version": stretch.version,
+            "workflow_id": stretch_id(header),
+            "queue_name": _name_of(self.app, routing.queue),
+            "app_version": version,
             "serialization_type": WorkflowSerializationFormat.PORTABLE,
         }
-        if stretch.priority is not None:
-            options["priority"] = stretch.priority
-        if stretch.partition is not None:
-            options["queue_partition_key"] = stretch.partition
-        if stretch.delay > 0:
-            options["delay_seconds"] = stretch.delay
-        await self._call(lambda client: client.enqueue(options, *stretch.arguments))
+        if routing.priority is not None:
+            options["priority"] = routing.priority
+        if routing.partition is not None:
+            options["queue_partition_key"] = routing.partition
+        if delay > 0:
+            options["delay_seconds"] = delay
+        arguments = header.run_id, header.epoch, routing.stretch
+        await self._call(lambda client: client.enqueue(options, *arguments))
 
     async def rows(self, ids: Sequence[str]) -> Mapping[str, Row]:
         """Return the rows of stretches, by id. One that does not exist has none."""

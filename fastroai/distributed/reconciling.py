@@ -10,15 +10,14 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Final, TypeAlias
 
-from fastroai.distributed.engine import AT_ONCE, EngineClient, Row
+from fastroai.distributed.engine import AT_ONCE, EngineClient, Row, stretch_id
 from fastroai.distributed.roster import Roster, read_roster
 from fastroai.distributed.stretches import (
+    delay_of,
     died_with,
     is_due,
     next_of,
     renewed,
-    stretch_id,
-    to_enqueue,
 )
 from fastroai.errors import FastroAIError, RevisionConflict, RunNotFound
 from fastroai.runtime.fact import Ends
@@ -89,7 +88,7 @@ async def go_on(
                 header.routing.deaths,
             )
             return
-    await engine.enqueue(to_enqueue(found, header, version))
+    await engine.enqueue(header, version, delay_of(found, header))
 
 
 async def _done(store: RunStore, found: FoundHeader) -> int:
