@@ -14,7 +14,7 @@ from fastroai.errors import ConfigurationError, TimeLimitExceeded
 from fastroai.graphs.conversation.threads import Threads
 from fastroai.graphs.facts import BranchTimedOut, MessagesAdded, ValueWritten
 from fastroai.graphs.machine.branch_times import BranchTimes
-from fastroai.graphs.machine.branches import Branch, Forked, Joined
+from fastroai.graphs.machine.branches import Branch, Fork, Joined
 from fastroai.graphs.machine.machine import GraphMachine
 from fastroai.graphs.machine.routing import Choice, Unevaluated
 from fastroai.graphs.machine.writes import writes_of
@@ -239,7 +239,7 @@ class GraphWork:
         match change.what:
             case Unevaluated():
                 warn_of_unevaluated(self._setup.name, change.what)
-            case Forked(fork):
+            case Fork() as fork:
                 self._threads.fork(fork)
             case Joined(fork):
                 warn_of_overwritten(self._setup.name, change.what)

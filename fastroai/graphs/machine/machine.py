@@ -14,7 +14,7 @@ from typing import Final, Literal, TypeAlias
 
 from fastroai.graphs.errors import GraphStopped, MemoryConflict, VisitsExhausted
 from fastroai.graphs.facts import BranchTimedOut, EdgesResolved
-from fastroai.graphs.machine.branches import Branch, Fork, Forked, Joined
+from fastroai.graphs.machine.branches import Branch, Fork, Joined
 from fastroai.graphs.machine.events import Ending, Visit, decision_name
 from fastroai.graphs.machine.memory import Written
 from fastroai.graphs.machine.merging import merge, merge_failures, salvage, when_written
@@ -561,7 +561,7 @@ class GraphMachine:
         fork.open = len(fork.branches)
         branch.forked = fork
         branch.path.append({new.name: new.path for new in fork.branches})
-        self._decided.append(Changed(Forked(fork)))
+        self._decided.append(Changed(fork))
         for new in fork.branches:
             new.sources = (node,)
             self._branches[new.identity] = new
@@ -637,12 +637,11 @@ class GraphMachine:
             return
         self._leave_fork(fork, kept)
         join = fork.join if takes_errors or any(branch.state == "arrived" for branch in kept) else None
-        cause = f"the branches of {fork.node!r} have {'ended' if join is None else 'come together'}"
-        self._decided.append(Changed(Joined(fork, cause, overwritten)))
+        self._decided.append(Changed(Joined(fork, overwritten)))
         if join is None:
             self._end(around, "ended")
         else:
-            self._todo.append((around, join, cause))
+            self._todo.append((around, join, f"the branches of {fork.node!r} have come together"))
 
     def _leave_fork(self, fork: Fork, kept: list[Branch]) -> None:
         around = fork.branch

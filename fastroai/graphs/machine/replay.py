@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from fastroai.errors import ConfigurationError, ContractViolation, RunCorrupt
 from fastroai.graphs.facts import BranchTimedOut, EdgesResolved, MessagesAdded, ResolvedEdge, ValueWritten
-from fastroai.graphs.machine.branches import Branch, Forked, Joined
+from fastroai.graphs.machine.branches import Branch, Fork, Joined
 from fastroai.graphs.machine.events import Visit
 from fastroai.graphs.machine.machine import GraphMachine
 from fastroai.graphs.machine.writes import writes_of
@@ -111,7 +111,7 @@ class GraphReplay(Replay):
     def follow(self, change: Changed) -> None:
         """Update the conversations after a change of branches."""
         match change.what:
-            case Forked(fork):
+            case Fork() as fork:
                 self.threads.fork(fork)
             case Joined(fork):
                 self.threads.join(fork)
