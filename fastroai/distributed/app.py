@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final, cast, overload
@@ -13,11 +13,12 @@ from typing import Any, Final, cast, overload
 from pydantic import JsonValue, TypeAdapter
 from typing_extensions import TypeVar, Unpack
 
-from fastroai.distributed.client import Client, as_json, check_name, check_partition, check_priority
+from fastroai.distributed.client import Client, as_json, check_partition, check_priority
+from fastroai.distributed.connection import check_name
 from fastroai.distributed.engine import QueueOptions, Schedule, check_schedule
 from fastroai.distributed.handle import RunHandle
 from fastroai.distributed.options import DEFAULT, DEFAULTS, MapOptions, PlaceOptions, StartOptions
-from fastroai.distributed.registered import CarriedRun, DepsFactory, Registered
+from fastroai.distributed.registered import CarriedRun, Registered
 from fastroai.distributed.worker import Worker, WorkerTerms
 from fastroai.errors import ConfigurationError, FastroAIError, RunExists, RunStoreUnavailable
 from fastroai.keyword_options import takes_options
@@ -124,36 +125,26 @@ class Distributed(Client):
             ConfigurationError: the object cannot be run, its name is registered already, or its
                 codec differs from that of the application.
         """
-        before = dict(self._doors)
-        try:
-            self._register_all(doors, deps_factory)
-        except ConfigurationError:
-            self._doors = before  # all of them or none
-            raise
-
-    def _register_all(
-        self, doors: Iterable[FrontDoor[Any, Any, Any] | MapsRows[Any]], deps_factory: DepsFactory | None
-    ) -> None:
+        registered = dict(self._doors)
         for door in doors:
             if not isinstance(door, FrontDoor | MapsRows):  # pyright: ignore[reportUnnecessaryIsInstance]
                 expected = "a pipeline, graph, router, flow, typed function, agent, or workflow.bind(...)"
                 raise ConfigurationError("register", door, expected)
             target = door.rows_target() if isinstance(door, MapsRows) else None
             factory = deps_factory if target is None or target.takes_deps else None
-            if isinstance(door, FrontDoor):
-                self._register(door, factory)
+            found: list[FrontDoor[Any, Any, Any]] = [door] if isinstance(door, FrontDoor) else []
             if target is not None:
                 config = target.config if target.makes_runs else replace(target.config, codec=self.codec)
-                self._register(RowRuns(target, config), factory)
-
-    def _register(self, door: FrontDoor[Any, Any, Any], deps_factory: DepsFactory | None) -> None:
-        if door.name in self._doors:
-            expected = f"a different name: another {door.name!r} is registered"
-            raise ConfigurationError("register", door, expected)
-        if door.config.codec is not self.codec:
-            expected = f"the codec of {door.name!r}, so that this process can read its runs: codec=..."
-            raise ConfigurationError("codec", self.codec, expected)
-        self._doors[door.name] = Registered(door, deps_factory)
+                found.append(RowRuns(target, config))
+            for one in found:
+                if one.name in registered:
+                    expected = f"a different name: another {one.name!r} is registered"
+                    raise ConfigurationError("register", one, expected)
+                if one.config.codec is not self.codec:
+                    expected = f"the codec of {one.name!r}, so that this process can read its runs: codec=..."
+                    raise ConfigurationError("codec", self.codec, expected)
+                registered[one.name] = Registered(one, factory)
+        self._doors = registered  # all of them or none
 
     @property
     def registered(self) -> Collection[str]:
@@ -390,16 +381,7 @@ class Distributed(Client):
             grace=in_seconds(graceful_timeout),
             most_deaths=max_deaths,
         )
-        return Worker(
-            self.store,
-            self._engine,
-            self._engine_url,
-            self.app,
-            self._doors,
-            terms,
-            self._start_scheduled,
-            on_event,
-        )
+        return Worker(self.store, self._engine, self._doors, terms, self._start_scheduled, on_event)
 
 
 def _scheduled_id(name: str, at: datetime) -> str:

@@ -3,36 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import JsonValue
 from pydantic_core import to_jsonable_python
 from typing_extensions import Unpack
 
-from fastroai.distributed.engine import EngineClient, places_of, upgrade
+from fastroai.distributed.connection import Connection
+from fastroai.distributed.engine import upgrade
 from fastroai.distributed.handle import RunHandle
 from fastroai.distributed.options import DEFAULT, DEFAULTS, MapOptions, StartOptions
-from fastroai.distributed.reconciling import begin_soon, go_on_soon
+from fastroai.distributed.reconciling import begin_soon
 from fastroai.distributed.roster import (
     KnownDefinition,
     Roster,
     published,
-    published_apps,
     published_names,
     read_roster,
 )
-from fastroai.distributed.stretches import is_due, next_of, stretch_id
 from fastroai.errors import ConfigurationError, ContractViolation
 from fastroai.errors.steps import ViolationDetail
 from fastroai.errors.texts import nearest_hint
-from fastroai.human.inbox import Inbox
 from fastroai.human.schema_checks import problems_of
 from fastroai.keyword_options import takes_options
 from fastroai.records import Duration, in_seconds
@@ -44,22 +40,19 @@ from fastroai.rows.options import RowOptions, batching_of
 from fastroai.rows.source import RowInputs, RowKey, Rows, RowSource
 from fastroai.rows.table import RowTable
 from fastroai.rows.target import RowTarget
-from fastroai.runs.door import FrontDoor
 from fastroai.runs.inputs import check_mapping
 from fastroai.runs.openings import PutFirst, RunKeeper
 from fastroai.runs.request import RunRequest
 from fastroai.runtime.labels import labels_of
 from fastroai.runtime.options import check_seconds
 from fastroai.runtime.owner import steady_seconds
-from fastroai.store.opening import open_run_store
-from fastroai.store.reading.history import EVERY_RUN, RunHistory, RunSummary
+from fastroai.store.reading.history import EVERY_RUN, RunSummary
 from fastroai.store.reading.index import store_time
 from fastroai.store.reading.run_queries import PAGE, Page, RunQuery
 from fastroai.store.record.declarations import OnChanged
 from fastroai.store.record.definitions import fingerprint
 from fastroai.store.record.entries import Routing
-from fastroai.store.record.halting import release
-from fastroai.store.record.headers import FoundHeader, check_run_id
+from fastroai.store.record.headers import check_run_id
 from fastroai.store.record.payloads import PayloadCodec
 from fastroai.usage import BudgetLike
 from fastroai.usage.limits import limits_of
@@ -67,7 +60,6 @@ from fastroai.usage.limits import limits_of
 if TYPE_CHECKING:
     from pydantic_ai.capabilities import BatchModelRequests
 
-_NAME: Final = re.compile("[a-z0-9_-]{3,100}")
 _QUEUES_FOR: Final = 5.0
 """Seconds for which it is remembered what queues there are."""
 _WORKERS_FOR: Final = 0.5
@@ -75,7 +67,7 @@ _WORKERS_FOR: Final = 0.5
 _PRIORITIES: Final = 2**31 - 1
 
 
-class Client:
+class Client(Connection):
     """Starts distributed runs, in a process that needs no code of their pipelines.
 
         async with Client("postgresql://localhost/app") as client:
@@ -100,31 +92,10 @@ class Client:
             ConfigurationError: the URL is of another kind, or the name has other characters.
             MissingExtraError: the extra `dbos` is not installed.
         """
-        if name is not None:
-            check_name(name)
-        place, self._engine_url = places_of(url)
-        self.app, self.codec = name or "", codec
-        self.store = open_run_store(place)
-        self.history = RunHistory(self.store, codec=codec)
-        self.inbox = Inbox(self.store, codec=codec)
-        self._engine = EngineClient(self._engine_url, self.app)
+        super().__init__(url, name=name, codec=codec)
         self._queues: dict[str, tuple[float, bool]] = {}
         """When it was last seen of each queue whether it has partitions."""
         self._workers, self._seen = Roster(()), 0.0
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-    async def aclose(self) -> None:
-        """Close the connections of this client. It opens new ones if you use it again."""
-        await self._engine.aclose()
-        if (close := getattr(self.store, "aclose", None)) is not None:
-            await close()
 
     # --- runs ---
 
@@ -213,13 +184,6 @@ class Client:
         """
         return RunHandle(self, run_id)
 
-    def door_of(self, name: str) -> FrontDoor[Any, Any, Any] | None:
-        """Return the pipeline or graph of a name, if this process has its code.
-
-        A plain client has no code, so it always returns `None`; `Distributed` returns what is registered.
-        """
-        return None
-
     async def list(
         self, query: RunQuery = EVERY_RUN, *, limit: int = PAGE, after: str | None = None
     ) -> Page[RunSummary]:
@@ -252,70 +216,9 @@ class Client:
         Workers do the same when they begin.
         """
         await store_time(self.store)
-        await asyncio.to_thread(upgrade, self._engine_url)
-
-    # --- for handles ---
-
-    async def go_on_soon(self, run_id: str) -> None:
-        """Let a worker continue a run at once, if it is due; otherwise do nothing.
-
-        If the store or the queues cannot be reached, a warning is logged, and a worker continues the run when
-        it looks next.
-        """
-        await self._find_app()
-        await go_on_soon(self.store, self._engine, self.app, run_id)
-
-    async def release(self, run_id: str) -> None:
-        """Let workers run a run again that was set aside because too many workers died with it.
-
-        A free worker takes it at once. `RunHandle.release` uses this.
-
-        Raises:
-            RunNotFound: there is no such run.
-            RunStatusConflict: it was not set aside.
-        """
-        await release(self.store, run_id)
-        await self.go_on_soon(run_id)
-
-    async def why_nobody_has(self, found: FoundHeader) -> str:
-        """Return why no worker executes a run that is due or was set aside, as a text for people.
-
-        `found` is what the store says of the run. The text is empty if a worker has the run or will soon, or
-        if the run waits or has ended.
-        """
-        await self._find_app()
-        routing = found.header.routing
-        if routing is not None and routing.is_set_aside:
-            return (
-                f"{routing.deaths} workers in a row died while they ran it; release() lets workers run it "
-                "again"
-            )
-        if routing is None or not is_due(found, self.app):
-            return ""
-        if routing.failure is not None:
-            return f"it could not be started, and will be tried again: {routing.failure}"
-        roster, name, queue = await read_roster(self.store, self.app), found.header.pipeline, routing.queue
-        if not any(queue in worker.queues for worker in roster.workers):
-            return f"no running worker takes runs from queue {queue!r}"
-        if roster.version_for(name, routing.definition, queue) is not None:
-            return ""
-        stretch = stretch_id(found.header, routing.stretch)
-        if next_of(found, (await self._engine.rows([stretch])).get(stretch), roster).fate == "has one":
-            return ""
-        return f"no running worker has {name!r} in the version that this run has; start one that has"
+        await asyncio.to_thread(upgrade, self._engine.url)
 
     # --- parts ---
-
-    async def _find_app(self) -> None:
-        """Take the name of the only application there, if none was given. Raises `ConfigurationError`."""
-        if self.app:
-            return
-        apps = await published_apps(self.store)
-        if len(apps) != 1:
-            expected = f"one of {', '.join(apps)}" if apps else "a name: no worker has started"
-            raise ConfigurationError("name", None, expected)
-        self.app = apps[0]
-        self._engine = EngineClient(self._engine_url, self.app)
 
     async def _keeper_and_inputs(
         self, pipeline: str, inputs: Mapping[str, Any] | None
@@ -448,13 +351,6 @@ def check_partition(queue: str, partition: str | None, *, has_partitions: bool) 
         raise ConfigurationError("partition", partition, f"a partition, which queue {queue!r} needs")
     if partition is not None and not has_partitions:
         raise ConfigurationError("partition", partition, f"no value: queue {queue!r} has no partitions")
-
-
-def check_name(name: str) -> None:
-    """Refuse an invalid name of an application. Raises `ConfigurationError`."""
-    if not isinstance(name, str) or _NAME.fullmatch(name) is None:  # pyright: ignore[reportUnnecessaryIsInstance]
-        expected = "3 to 100 lower-case letters, digits, dashes and underscores"
-        raise ConfigurationError("name", name, expected)
 
 
 @dataclass(frozen=True)

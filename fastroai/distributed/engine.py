@@ -17,6 +17,7 @@ from fastroai.errors import ConfigurationError, MissingExtraError, RunStoreUnava
 from fastroai.runtime.options import check_count, seconds_above_zero
 from fastroai.store.backends.address import Address
 from fastroai.store.opening import kind_and_place
+from fastroai.store.record.entries import RunHeader
 
 try:
     from croniter import croniter
@@ -104,12 +105,7 @@ class QueueOptions:
 
         If not, no run in the queue may have one.
         """
-        of_partitions = (
-            self.partition_concurrency,
-            self.partition_worker_concurrency,
-            self.partition_limiter,
-        )
-        return any(one is not None for one in of_partitions)
+        return _has_partitions(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,17 +142,10 @@ class Schedule:
     """The run to start, as JSON."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Enqueued:
-    """A stretch to enqueue."""
-
-    id: str
-    arguments: tuple[str, str, int]
-    queue: str
-    version: str
-    priority: int | None
-    partition: str | None
-    delay: float = 0.0
+def stretch_id(header: RunHeader) -> str:
+    """Return the id of the stretch that the header of a run names. No run with the same id has it later."""
+    assert header.routing is not None
+    return f"{header.run_id}:{header.epoch}:{header.routing.stretch}"
 
 
 def places_of(url: str) -> tuple[str, str]:
@@ -181,25 +170,28 @@ class EngineClient:
 
     def __init__(self, url: str, app: str) -> None:
         """Prepare it. It connects when it is first used."""
-        self._url, self._app = url, app
+        self.url, self.app = url, app
         self._client: DBOSClient | None = None
 
-    async def enqueue(self, stretch: Enqueued) -> None:
-        """Enqueue a stretch, unless there is one with its id."""
+    async def enqueue(self, header: RunHeader, version: str, delay: float) -> None:
+        """Enqueue the stretch that the header of a run names, unless there is one with its id."""
+        routing = header.routing
+        assert routing is not None
         options: EnqueueOptions = {
             "workflow_name": STRETCH,
-            "workflow_id": stretch.id,
-            "queue_name": _name_of(self._app, stretch.queue),
-            "app_version": stretch.version,
+            "workflow_id": stretch_id(header),
+            "queue_name": _name_of(self.app, routing.queue),
+            "app_version": version,
             "serialization_type": WorkflowSerializationFormat.PORTABLE,
         }
-        if stretch.priority is not None:
-            options["priority"] = stretch.priority
-        if stretch.partition is not None:
-            options["queue_partition_key"] = stretch.partition
-        if stretch.delay > 0:
-            options["delay_seconds"] = stretch.delay
-        await self._call(lambda client: client.enqueue(options, *stretch.arguments))
+        if routing.priority is not None:
+            options["priority"] = routing.priority
+        if routing.partition is not None:
+            options["queue_partition_key"] = routing.partition
+        if delay > 0:
+            options["delay_seconds"] = delay
+        arguments = header.run_id, header.epoch, routing.stretch
+        await self._call(lambda client: client.enqueue(options, *arguments))
 
     async def rows(self, ids: Sequence[str]) -> Mapping[str, Row]:
         """Return the rows of stretches, by id. One that does not exist has none."""
@@ -218,7 +210,7 @@ class EngineClient:
             lambda client: client.list_workflows(
                 status="PENDING",
                 name=STRETCH,
-                application_name=self._app,
+                application_name=self.app,
                 offset=offset,
                 limit=AT_ONCE,
                 load_input=False,
@@ -237,7 +229,7 @@ class EngineClient:
             lambda client: client.list_workflows(
                 name=[STRETCH, FIRING],
                 status=["SUCCESS", "ERROR", "CANCELLED"],
-                application_name=self._app,
+                application_name=self.app,
                 end_time=until.isoformat(),
                 limit=AT_ONCE,
                 load_input=False,
@@ -252,7 +244,7 @@ class EngineClient:
     async def declare(self, name: str, options: QueueOptions) -> None:
         """Make a queue, or change it."""
         given = asdict(options)
-        await self._call(lambda client: client.register_queue(_name_of(self._app, name), **given))
+        await self._call(lambda client: client.register_queue(_name_of(self.app, name), **given))
 
     async def has_partitions(self, name: str) -> bool:
         """Return whether a queue has partitions.
@@ -262,16 +254,16 @@ class EngineClient:
         """
         queues: list[Queue] = await self._call(lambda client: client.list_queues())
         for one in queues:
-            if one.name == _name_of(self._app, name):
+            if one.name == _name_of(self.app, name):
                 return await asyncio.to_thread(_has_partitions, one)
-        names = ", ".join(sorted(one.name.removeprefix(_name_of(self._app, "")) for one in queues))
+        names = ", ".join(sorted(one.name.removeprefix(_name_of(self.app, "")) for one in queues))
         raise ConfigurationError(
             "queue", name, f"one of {names}" if names else "the name of a declared queue"
         )
 
     async def delete_schedule(self, name: str) -> None:
         """Delete a schedule, if there is one of this name."""
-        await self._call(lambda client: client.delete_schedule(_name_of(self._app, name)))
+        await self._call(lambda client: client.delete_schedule(_name_of(self.app, name)))
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -285,13 +277,13 @@ class EngineClient:
         except (SQLAlchemyError, OSError) as error:
             reason = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
             advice = "see that it is there; `fastroai db upgrade` makes the tables of the queues"
-            raise RunStoreUnavailable(Address(self._url).shown, reason, advice) from error
+            raise RunStoreUnavailable(Address(self.url).shown, reason, advice) from error
 
     def _connected(self) -> DBOSClient:
         if self._client is None:
             self._client = DBOSClient(
-                system_database_url=self._url,
-                application_name=self._app,
+                system_database_url=self.url,
+                application_name=self.app,
                 system_database_pool_size=_CONNECTIONS // 2,
                 lazy=True,
                 retry_connection_errors=False,
@@ -477,18 +469,19 @@ def _firing(row: _Status) -> Firing | None:
     return Firing(id=row.workflow_id, says=says, at=_time(at), executor=executor, version=row.app_version)
 
 
-def _row(status: _Status) -> Row:
-    state: RowState = "over"
-    match status.status:
-        case "ENQUEUED" | "DELAYED":
-            state = "waiting"
-        case "PENDING":
-            state = "running"
-        case "ERROR" | "MAX_RECOVERY_ATTEMPTS_EXCEEDED":
-            state = "failed"
-        case _:
-            pass
-    return Row(id=status.workflow_id, state=state, executor=status.executor_id, version=status.app_version)
+_STATES: Final[Mapping[str, RowState]] = {
+    "ENQUEUED": "waiting",
+    "DELAYED": "waiting",
+    "PENDING": "running",
+    "ERROR": "failed",
+    "MAX_RECOVERY_ATTEMPTS_EXCEEDED": "failed",
+}
+"""The states of DBOS in which a stretch is not over."""
+
+
+def _row(found: _Status) -> Row:
+    state: RowState = _STATES.get(found.status, "over")
+    return Row(id=found.workflow_id, state=state, executor=found.executor_id, version=found.app_version)
 
 
 def _name_of(app: str, queue: str) -> str:
@@ -496,7 +489,7 @@ def _name_of(app: str, queue: str) -> str:
     return f"{app}.{queue}"
 
 
-def _has_partitions(queue: Queue) -> bool:
+def _has_partitions(queue: Queue | QueueOptions) -> bool:
     return (
         queue.partition_concurrency is not None
         or queue.partition_worker_concurrency is not None

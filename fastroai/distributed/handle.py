@@ -6,30 +6,28 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Final, Generic, Protocol, cast
+from typing import Any, Final, Generic, cast
 
 from pydantic import JsonValue
 from pydantic_core import to_jsonable_python
 from typing_extensions import TypeVar
 
+from fastroai.distributed.connection import Connection
 from fastroai.distributed.stretches import is_due
 from fastroai.errors import ConfigurationError, FastroAIError, RunExists, RunInProgress
 from fastroai.human.answers import answers_to
-from fastroai.human.inbox import Inbox
 from fastroai.records import Duration, Usage
 from fastroai.rows.row_runs import RowRuns
 from fastroai.runs.door import FrontDoor
 from fastroai.runtime.concurrency.tasks import end_task
 from fastroai.runtime.options import seconds_above_zero
 from fastroai.store.reading.following import FollowedRun
-from fastroai.store.reading.history import RunHistory
 from fastroai.store.record.definitions import fingerprint
 from fastroai.store.record.entries import Routing, RowCounts, RunState
 from fastroai.store.record.halting import resume_elsewhere
 from fastroai.store.record.headers import FoundHeader, check_run_id, read_header
-from fastroai.store.record.payloads import PayloadCodec, seal
+from fastroai.store.record.payloads import seal
 from fastroai.store.record.snapshot import RunSnapshot
-from fastroai.store.run_store import RunStore
 
 ResultT = TypeVar("ResultT", default=Any)
 
@@ -52,32 +50,6 @@ class RunStanding:
     """The number of times that workers have been given the run."""
     rows: RowCounts | None = None
     """How far a run of rows is, as of its last sign of life; `None` for another run."""
-
-
-class Carriers(Protocol):
-    """The application whose workers carry a run, as its handle needs it. `Client` fulfils it."""
-
-    app: str
-    store: RunStore
-    history: RunHistory
-    inbox: Inbox
-    codec: PayloadCodec | None
-
-    def door_of(self, name: str) -> FrontDoor[Any, Any, Any] | None:
-        """Return the pipeline or graph of a name, if this process has its code."""
-        ...
-
-    async def go_on_soon(self, run_id: str) -> None:
-        """Let a worker continue a run at once, if it is due."""
-        ...
-
-    async def release(self, run_id: str) -> None:
-        """Let workers take up a run again that was set aside."""
-        ...
-
-    async def why_nobody_has(self, found: FoundHeader) -> str:
-        """Return why no worker executes a run that is due; an empty text if one does, or will soon."""
-        ...
 
 
 class RunStopped(FastroAIError):
@@ -110,7 +82,7 @@ class RunHandle(Generic[ResultT]):
     It holds nothing open, and works in any process that reaches the store.
     """
 
-    def __init__(self, client: Carriers, run_id: str) -> None:
+    def __init__(self, client: Connection, run_id: str) -> None:
         """Called by `start` and `handle`."""
         check_run_id(run_id)
         self.run_id = run_id

@@ -7,25 +7,24 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, TypeAlias
 
-from fastroai.distributed.engine import AT_ONCE, EngineClient, Row
+from fastroai.distributed.engine import AT_ONCE, EngineClient, Row, stretch_id
 from fastroai.distributed.roster import Roster, read_roster
 from fastroai.distributed.stretches import (
+    delay_of,
     died_with,
     is_due,
     next_of,
     renewed,
-    stretch_id,
-    to_enqueue,
 )
 from fastroai.errors import FastroAIError, RevisionConflict, RunNotFound
 from fastroai.runtime.fact_base import Ends
 from fastroai.runtime.owner import steady_seconds
 from fastroai.store.reading.index import find_runs, store_time
 from fastroai.store.reading.run_queries import Place, RunQuery
+from fastroai.store.record.entries import RunState
 from fastroai.store.record.headers import UNREADABLE, FoundHeader, decode_header, read_header, read_log
 from fastroai.store.record.runs import change_header
 from fastroai.store.run_store import RunStore
@@ -89,7 +88,7 @@ async def go_on(
                 header.routing.deaths,
             )
             return
-    await engine.enqueue(to_enqueue(found, header, version))
+    await engine.enqueue(header, version, delay_of(found, header))
 
 
 async def _done(store: RunStore, found: FoundHeader) -> int:
@@ -100,13 +99,6 @@ async def _done(store: RunStore, found: FoundHeader) -> int:
         return 0
 
 
-@dataclass(slots=True)
-class _Cursor:
-    """Where the next page of a query begins."""
-
-    after: Place | None = None
-
-
 class Reconciler:
     """Looks for runs that need a stretch, a page at a time, until it is cancelled."""
 
@@ -114,7 +106,6 @@ class Reconciler:
         self,
         store: RunStore,
         engine: EngineClient,
-        app: str,
         *,
         executor: str,
         most_deaths: int,
@@ -127,10 +118,11 @@ class Reconciler:
         `is_carried` says whether the worker carries a stretch now. `sweep_firings` starts runs of schedules
         that nobody starts.
         """
-        self._store, self._engine, self._app = store, engine, app
+        self._store, self._engine = store, engine
         self._executor, self._most_deaths = executor, most_deaths
         self._is_carried, self._adopts, self._sweep_firings = is_carried, adopts, sweep_firings
-        self._paused, self._begun = _Cursor(), _Cursor()
+        self._after: dict[RunState | None, Place | None] = {}
+        """Where the next page of a query begins, by the status of its runs."""
         self._unheard: dict[str, float] = {}
         """Stretches that this worker has begun and knows nothing of, and since when."""
         self._looks = 0
@@ -151,9 +143,9 @@ class Reconciler:
     async def look(self) -> None:
         """Look once: at the runs that are due, and at a page of those that have not ended."""
         self._looks += 1
-        found = [*await self._due(), *await self._mine(_UNENDED, self._begun)]
+        found = [*await self._due(), *await self._mine(_UNENDED)]
         if found or self._looks % _SWEEP == 0:
-            roster = await read_roster(self._store, self._app)
+            roster = await read_roster(self._store, self._engine.app)
             if self._looks % _SWEEP == 0:
                 await self.sweep(roster)
                 await self._sweep_firings(roster)
@@ -164,23 +156,23 @@ class Reconciler:
     async def _due(self) -> Sequence[FoundHeader]:
         until = await store_time(self._store) + _MICROSECOND
         query = RunQuery(status="paused", due_until=until, sort="updated", ascending=True)
-        return await self._mine(query, self._paused)
+        return await self._mine(query)
 
-    async def _mine(self, query: RunQuery, cursor: _Cursor) -> Sequence[FoundHeader]:
+    async def _mine(self, query: RunQuery) -> Sequence[FoundHeader]:
         """Return the runs on the next page that are due, and that this application carries."""
-        found = await find_runs(self._store, query, after=cursor.after, limit=AT_ONCE)
-        cursor.after = found.runs[-1].place if len(found.runs) == AT_ONCE else None
+        found = await find_runs(self._store, query, after=self._after.get(query.status), limit=AT_ONCE)
+        self._after[query.status] = found.runs[-1].place if len(found.runs) == AT_ONCE else None
         mine = list[FoundHeader]()
         for one in found.runs:
             with suppress(*UNREADABLE):
                 header = decode_header(one.place.run_id, one.value)
                 run = FoundHeader(header=header, revision=one.revision, now=found.now)
-                if is_due(run, self._app):
+                if is_due(run, self._engine.app):
                     mine.append(run)
         return mine
 
     async def _go_on_with(self, due: Sequence[FoundHeader], roster: Roster) -> None:
-        rows = await self._engine.rows([_id_of(found) for found in due])
+        rows = await self._engine.rows([stretch_id(found.header) for found in due])
         lost = self._lost(rows)
         for found in due:
             with suppress(RunNotFound):  # it was deleted meanwhile
@@ -188,7 +180,7 @@ class Reconciler:
                     self._store,
                     self._engine,
                     found,
-                    rows.get(_id_of(found)),
+                    rows.get(stretch_id(found.header)),
                     roster,
                     most_deaths=self._most_deaths,
                     adopts=self._adopts,
@@ -215,17 +207,17 @@ class Reconciler:
             offset += len(page) - len(dead)
 
 
-async def go_on_soon(store: RunStore, engine: EngineClient, app: str, run_id: str) -> None:
+async def go_on_soon(store: RunStore, engine: EngineClient, run_id: str) -> None:
     """Let a worker continue a run at once, if it is due. If this fails, a worker does it at its next look.
 
     Runs whose workers have died are left to the others, which count that.
     """
     try:
         found = await read_header(store, run_id)
-        if is_due(found, app) and not died_with(found):
-            rows = await engine.rows([_id_of(found)])
-            roster = await read_roster(store, app)
-            await go_on(store, engine, found, rows.get(_id_of(found)), roster, most_deaths=1)
+        if is_due(found, engine.app) and not died_with(found):
+            rows = await engine.rows([stretch_id(found.header)])
+            roster = await read_roster(store, engine.app)
+            await go_on(store, engine, found, rows.get(stretch_id(found.header)), roster, most_deaths=1)
     except FastroAIError as error:
         logger.warning(
             "run %r: no worker could be notified, so it continues when one polls next: %s", run_id, error
@@ -238,9 +230,3 @@ async def begin_soon(store: RunStore, engine: EngineClient, found: FoundHeader, 
         await go_on(store, engine, found, None, roster, most_deaths=1)
     except FastroAIError as error:
         logger.warning("run %r begins when a worker polls next: %s", found.header.run_id, error)
-
-
-def _id_of(found: FoundHeader) -> str:
-    routing = found.header.routing
-    assert routing is not None
-    return stretch_id(found.header, routing.stretch)

@@ -30,15 +30,6 @@ DepsFactory: TypeAlias = Callable[[CarriedRun], Any]
 """Function that makes the `deps` of a run in the worker that carries it. It may be async."""
 
 
-def columns_of(door: FrontDoor[Any, Any, Any]) -> dict[str, JsonValue] | None:
-    """Return the JSON Schema of rows that says only which columns they have; `None` if any will do."""
-    parameters = door.target.parameters if isinstance(door, RowRuns) else None
-    if parameters is None:
-        return None
-    required: list[JsonValue] = [name for name, is_required in parameters.items() if is_required]
-    return {"type": "object", "properties": {name: {} for name in parameters}, "required": required}
-
-
 @dataclass(frozen=True, slots=True)
 class Registered:
     """A pipeline, graph, router, flow or bound workflow, as an application has it."""
@@ -58,11 +49,17 @@ class Registered:
         )
 
     def _input_schema(self) -> dict[str, JsonValue] | None:
-        """Return the JSON Schema of the inputs; `None` if no type declares them, or it has no schema."""
-        declared = self.door.input_type
-        if declared is None:
-            return columns_of(self.door)
-        try:
-            return TypeAdapter(declared).json_schema()
-        except (PydanticInvalidForJsonSchema, PydanticUserError):
+        """Return the JSON Schema of the inputs; `None` if nothing declares them, or they have no schema.
+
+        That of rows for which no type is declared says only which columns they have.
+        """
+        if (declared := self.door.input_type) is not None:
+            try:
+                return TypeAdapter(declared).json_schema()
+            except (PydanticInvalidForJsonSchema, PydanticUserError):
+                return None
+        parameters = self.door.target.parameters if isinstance(self.door, RowRuns) else None
+        if parameters is None:
             return None
+        required: list[JsonValue] = [name for name, is_required in parameters.items() if is_required]
+        return {"type": "object", "properties": {name: {} for name in parameters}, "required": required}

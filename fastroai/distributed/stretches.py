@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final, Literal, TypeAlias
 
-from fastroai.distributed.engine import Enqueued, Row
+from fastroai.distributed.engine import Row
 from fastroai.distributed.roster import Roster
 from fastroai.store.record.entries import Routing, RunHeader
 from fastroai.store.record.headers import FoundHeader
@@ -29,11 +29,6 @@ class Next:
 
     fate: Fate
     version: str | None = None
-
-
-def stretch_id(header: RunHeader, number: int) -> str:
-    """Return the id of a stretch of a run, which no run that has the same id later shares."""
-    return f"{header.run_id}:{header.epoch}:{number}"
 
 
 def is_due(found: FoundHeader, app: str) -> bool:
@@ -85,21 +80,13 @@ def died_with(found: FoundHeader) -> bool:
     return found.is_interrupted and found.header.lease_until is not None
 
 
-def to_enqueue(found: FoundHeader, header: RunHeader, version: str) -> Enqueued:
-    """Return the stretch that the header of a run names."""
+def delay_of(found: FoundHeader, header: RunHeader) -> float:
+    """Return the seconds before which the stretch that the header of a run names does not begin."""
     routing = _routing(header)
     delay = min(2.0**routing.failures, LONGEST_PAUSE) if routing.failures else 0.0
     if routing.starts_at is not None:
         delay = max(delay, (routing.starts_at - found.now) / timedelta(seconds=1))
-    return Enqueued(
-        id=stretch_id(header, routing.stretch),
-        arguments=(header.run_id, header.epoch, routing.stretch),
-        queue=routing.queue,
-        version=version,
-        priority=routing.priority,
-        partition=routing.partition,
-        delay=delay,
-    )
+    return delay
 
 
 def _routing(header: RunHeader) -> Routing:

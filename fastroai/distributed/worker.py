@@ -97,18 +97,16 @@ class Worker:
         self,
         store: RunStore,
         engine: EngineClient,
-        engine_url: str,
-        app: str,
         doors: Mapping[str, Registered],
         terms: WorkerTerms,
         fire: Fire,
         on_event: OnEvent | None,
     ) -> None:
         """Called by `Distributed.worker`."""
-        self._store, self._engine, self._app, self._doors, self._terms = store, engine, app, doors, terms
-        self._engine_url, self._fire, self._on_event = engine_url, fire, on_event
+        self._store, self._engine, self._doors, self._terms = store, engine, doors, terms
+        self._fire, self._on_event = fire, on_event
         executor = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-        self._rows = Engine(engine_url, app, executor=executor, version=terms.version)
+        self._rows = Engine(engine.url, engine.app, executor=executor, version=terms.version)
         self._knows = {name: fingerprint(one.door.keeper_of(store).definition) for name, one in doors.items()}
         self._carried: dict[str, asyncio.Task[None]] = {}
         """The stretches that go on here, by id."""
@@ -174,11 +172,11 @@ class Worker:
         await asyncio.to_thread(self._rows.join)
         await self._check_others()
         self._loop = asyncio.get_running_loop()
-        await asyncio.to_thread(upgrade, self._engine_url)
+        await asyncio.to_thread(upgrade, self._engine.url)
         for name, options in self._terms.declared.items():
             await self._engine.declare(name, options)
         for one in self._doors.values():
-            await publish(self._store, self._app, one.known(self._store))
+            await publish(self._store, self._engine.app, one.known(self._store))
         await self._sign_on()
         self._texts = {
             name: PartialTextWriter(self._store, one.door.config.codec) for name, one in self._doors.items()
@@ -193,12 +191,11 @@ class Worker:
             )
         except BaseException:
             self._loop = None
-            await sign_off(self._store, self._app, self.executor)
+            await sign_off(self._store, self._engine.app, self.executor)
             raise
         reconciler = Reconciler(
             self._store,
             self._engine,
-            self._app,
             executor=self.executor,
             most_deaths=self._terms.most_deaths,
             is_carried=self._carried.__contains__,
@@ -220,7 +217,7 @@ class Worker:
         try:
             await end_tasks(self._beside[:2])
             with suppress(FastroAIError):  # then the others wait until it counts as dead
-                await sign_off(self._store, self._app, self.executor)
+                await sign_off(self._store, self._engine.app, self.executor)
             if not isinstance(error, asyncio.CancelledError):
                 await self._halt()
         finally:
@@ -256,7 +253,7 @@ class Worker:
             since=now,
             until=now + timedelta(seconds=self._terms.lease),
         )
-        await sign_on(self._store, self._app, record)
+        await sign_on(self._store, self._engine.app, record)
 
     async def _check_others(self) -> None:
         """Compare this worker with the others, and its clock with that of the store.
@@ -276,7 +273,7 @@ class Worker:
                 abs(ahead),
                 way,
             )
-        for other in (await read_roster(self._store, self._app)).workers:
+        for other in (await read_roster(self._store, self._engine.app)).workers:
             if other.version == self._rows.version and other.knows != self._knows:
                 expected = (
                     "a different version: running workers of this one have other definitions. Leave version= "
@@ -337,7 +334,7 @@ class Worker:
 
     async def _go_on(self, run_id: str, epoch: str, number: int, stretch: str) -> None:
         def is_wanted(found: FoundHeader) -> bool:
-            return is_mine(found, self._app, epoch, number)
+            return is_mine(found, self._engine.app, epoch, number)
 
         found = await read_header(self._store, run_id)
         if not is_wanted(found) or self._is_ending:
@@ -427,5 +424,5 @@ class Worker:
 
     async def _is_newest(self, name: str) -> bool:
         """Return whether no worker has begun after this one that has another definition of this name."""
-        known = await published(self._store, self._app, name)
+        known = await published(self._store, self._engine.app, name)
         return known is not None and fingerprint(known.definition) == self._knows[name]

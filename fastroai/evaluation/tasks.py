@@ -16,10 +16,10 @@ from fastroai.errors import ConfigurationError
 from fastroai.evaluation.code import code_digest, plain
 from fastroai.evaluation.results import metrics_of
 from fastroai.rows.door import MapsRows
-from fastroai.rows.errors import RowFailed
 from fastroai.rows.options import RowOptions
 from fastroai.rows.run import RowRun
 from fastroai.rows.source import inputs_of_row
+from fastroai.rows.table import RowFailed
 from fastroai.rows.target import RowCall, RowTarget, check_deps
 from fastroai.runs.request import RunRequest
 from fastroai.runtime.concurrency.threads import run_in_thread

@@ -18,22 +18,20 @@ from fastroai.contracts.accepted import Accepted, Accepts
 from fastroai.contracts.annotations import Annotation
 from fastroai.drawing import Drawing, mermaid, svg
 from fastroai.errors import BudgetExceeded, ConfigurationError, TimeLimitExceeded, attach_trace
-from fastroai.graphs.configuring import configs_of
 from fastroai.graphs.conversation.conversation import ConversationLike, GraphConversation
-from fastroai.graphs.decoding import needed_by_graph
 from fastroai.graphs.definition import define
 from fastroai.graphs.errors import GraphStopped
-from fastroai.graphs.machine.replay import first_divergence
+from fastroai.graphs.machine.replay import first_divergence, needed_by_graph
 from fastroai.graphs.machine.sends import Send
 from fastroai.graphs.machine.writes import writes_of
 from fastroai.graphs.questions import answer_entry
 from fastroai.graphs.result import GraphResult, GraphStream, OutputT
 from fastroai.graphs.resuming import GraphResumes, resuming
 from fastroai.graphs.run import GraphRun
-from fastroai.graphs.setup import GraphSetup
+from fastroai.graphs.setup import GraphSetup, configs_of
 from fastroai.graphs.shape.edge import Edge
 from fastroai.graphs.shape.node import Node, NodeLike, nodes_of
-from fastroai.graphs.shape.plan import GraphPlan, OnBranchFailure, OnConflict, Reducer
+from fastroai.graphs.shape.plan import OnBranchFailure, OnConflict, Reducer
 from fastroai.graphs.shape.validation import build_plan
 from fastroai.human.answers import answers_to
 from fastroai.keyword_options import takes_options
@@ -219,7 +217,7 @@ class Graph(
         self.edges: tuple[Edge, ...] = tuple(edges)
         self._budget, self._max_concurrency = budget, max_concurrency
         self._limits = together(limits_of(budget), limits_in(self.config))
-        configs = configs_of(self.nodes, self._plan.asking, self.config)
+        configs, sending = configs_of(self.nodes, self._plan.asking, self.config), self._plan.sending
         self._setup = GraphSetup(
             name=name,
             goal=goal,
@@ -235,7 +233,7 @@ class Graph(
             declared={
                 node_id: declared
                 for node_id, node in self.nodes.items()
-                if (declared := declared_output(node.step) or self._sent_by(node_id)) is not None
+                if (declared := declared_output(node.step) or (list[Send] if node_id in sending else None))
             },
             answers={
                 node_id: node.answer_type
@@ -283,10 +281,6 @@ class Graph(
         A run can be resumed if the parts that it has reached have the same shape, or with `force`.
         """
         return define(self.name, self.nodes, self._plan, self._setup.conversation.mode, self.version)
-
-    def _sent_by(self, node: str) -> Annotation | None:
-        """Return the output type of a node with `send` edges; `None` for any other node."""
-        return list[Send] if node in self._plan.sending else None
 
     def declared_output(self) -> Annotation | None:
         """Return the output type that all terminals declare; `None` if they differ or declare none."""
@@ -337,7 +331,7 @@ class Graph(
                 or a function among the `reducers`.
             MissingExtraError: PyYAML is not installed.
         """
-        from fastroai.graphs.text.yaml_writing import dump_graph_yaml  # as slow to load as `yaml`
+        from fastroai.graphs.document import dump_graph_yaml  # as slow to load as `yaml`
 
         conversation, budget = self._setup.conversation, self._budget
         if conversation != GraphConversation(conversation.mode):
@@ -392,7 +386,7 @@ class Graph(
             OSError: the file cannot be read.
             MissingExtraError: PyYAML is not installed.
         """
-        from fastroai.graphs.text.yaml import load_graph_yaml  # builds schemas, which takes half a second
+        from fastroai.graphs.document import load_graph_yaml  # builds schemas, which takes half a second
 
         document = load_graph_yaml(source, nodes=nodes)
         with document.located():
@@ -623,7 +617,7 @@ class Graph(
             definition=self.definition,
             input_types=self._setup.input_types,
             output_types=self._setup.declared,
-            check_output=lambda node, output: _check_writes(self._plan, node, output),
+            check_output=lambda node, output: writes_of(self._plan, node, output, {}),
             needed=needed_by_graph,
             store=store,
             durability=self.config.durability,
@@ -632,8 +626,3 @@ class Graph(
             terms=self.config.lease_terms,
             kind="graph",
         )
-
-
-def _check_writes(plan: GraphPlan, node: str, output: object) -> None:
-    """Raise `ContractViolation` if an output lacks a value that its node declares to write."""
-    writes_of(plan, node, output, {})

@@ -43,7 +43,9 @@ def answer_entry(
     asked needs no answer: it goes on, and ends as `paused`.
 
     Raises:
-        ConfigurationError: no question waits for the answer, it does not fit the question, or it is missing.
+        ConfigurationError: no question waits for the answer, it does not fit the question, lacks a value that
+            the node writes, or is missing.
+        ValueNotStorable: the answer cannot be stored.
         RunCorrupt: the record of the run cannot be read.
     """
     run_id = recorded.opened.run_id
@@ -61,30 +63,15 @@ def answer_entry(
                 "input", ..., f"the answer that node {next(iter(asked)).node!r} of run {run_id!r} waits for"
             )
         return ()
-    question = asked[_asked(run_id, list(asked), answer, node)]
-    return (_answer_to(setup, question, answer, codec=codec),)
-
-
-def _answer_to(
-    setup: GraphSetup, asked: QuestionAsked, answer: object, *, codec: PayloadCodec | None
-) -> AnswerGiven:
-    """Check an answer, and return it in its stored form.
-
-    Raises:
-        ConfigurationError: the answer does not fit the question, or lacks a value that the node writes.
-        ValueNotStorable: the answer cannot be stored.
-    """
-    visit = Visit(asked.step_id, asked.visit)
+    visit = _asked(run_id, list(asked), answer, node)
     checked = _checked(setup, visit, answer)
     try:
         writes_of(setup.plan, visit.node, checked, {})
     except ContractViolation as error:
-        raise ConfigurationError(
-            "input", answer, f"values that node {visit.node!r} can write: {error}"
-        ) from error
-    what = f"the answer to node {visit.node!r}"
-    stored = value_to_json(checked, setup.answers.get(visit.node), what)
-    return AnswerGiven(visit.node, seal(stored, codec), visit=visit.number, id=asked.id)
+        expected = f"values that node {visit.node!r} can write: {error}"
+        raise ConfigurationError("input", answer, expected) from error
+    stored = value_to_json(checked, setup.answers.get(visit.node), f"the answer to node {visit.node!r}")
+    return (AnswerGiven(visit.node, seal(stored, codec), visit=visit.number, id=asked[visit].id),)
 
 
 def _asked(run_id: str, asked: Sequence[Visit], answer: object, node: str | None) -> Visit:

@@ -32,12 +32,7 @@ _result_of: Final = filled(GraphResult)
 class GraphRun:
     """A run that has begun."""
 
-    def __init__(
-        self,
-        setup: GraphSetup,
-        opened: OpenRun,
-        request: RunRequest[Any],
-    ) -> None:
+    def __init__(self, setup: GraphSetup, opened: OpenRun, request: RunRequest[Any]) -> None:
         self._setup, self.opened = setup, opened
         kept, part = opened.kept, opened.part
         past: Iterable[Past] = ()

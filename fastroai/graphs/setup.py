@@ -1,10 +1,10 @@
-"""The data that all runs of one graph share."""
+"""The data that all runs of one graph share, with the settings of its nodes after inheritance."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from pydantic import JsonValue
 
@@ -13,13 +13,19 @@ from fastroai.contracts import adapter_of
 from fastroai.contracts.annotations import Annotation
 from fastroai.graphs.conversation.conversation import GraphConversation
 from fastroai.graphs.conversation.threads import Threads
+from fastroai.graphs.machine.events import decision_name
 from fastroai.graphs.machine.machine import GraphMachine
 from fastroai.graphs.shape.node import Node
 from fastroai.graphs.shape.plan import GraphPlan
+from fastroai.records import NotGiven
 from fastroai.runs.running.machine import Unit
 from fastroai.runtime.fact_base import Part
-from fastroai.steps import ResolvedConfig
+from fastroai.steps import PipelineConfig, ResolvedConfig, StepConfig
+from fastroai.steps.config import resolve
 from fastroai.steps.contracts import BoundContract
+
+NODE_RETRIES: Final = 2
+"""Default number of extra attempts at a node, which makes three attempts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,3 +63,20 @@ class GraphSetup:
     def threads(self) -> Threads:
         """Return the conversations of a new run."""
         return Threads(self.conversation, self.goal)
+
+
+def configs_of(
+    nodes: Mapping[str, Node[Any]], asking: Iterable[str], config: PipelineConfig
+) -> dict[str, ResolvedConfig]:
+    """Return the settings of every node, and of the decisions after the nodes in `asking`, by step id.
+
+    A node that judges itself makes its own attempts, so the default retries do not apply to it.
+    """
+    said = not (isinstance(config.retries, NotGiven) and isinstance(config.retry, NotGiven))
+    retried = config if said else replace(config, retries=NODE_RETRIES)
+    decider = resolve(StepConfig(), pipeline=config)
+    configs = dict.fromkeys(map(decision_name, asking), decider)
+    for node_id, node in nodes.items():
+        has_judge = getattr(node.step, "judges_itself", False) is True
+        configs[node_id] = resolve(node.step.config, pipeline=config if has_judge else retried)
+    return configs

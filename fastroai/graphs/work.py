@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -12,14 +14,12 @@ from fastroai.errors import ConfigurationError, TimeLimitExceeded
 from fastroai.graphs.conversation.threads import Threads
 from fastroai.graphs.facts import BranchTimedOut, MessagesAdded, ValueWritten
 from fastroai.graphs.machine.branch_times import BranchTimes
-from fastroai.graphs.machine.branches import Branch, Forked, Joined
-from fastroai.graphs.machine.likely_mistakes import warn_of_overwritten, warn_of_unevaluated
+from fastroai.graphs.machine.branches import Branch, Fork, Joined
 from fastroai.graphs.machine.machine import GraphMachine
-from fastroai.graphs.machine.outputs import data_of_visit
 from fastroai.graphs.machine.routing import Choice, Unevaluated
 from fastroai.graphs.machine.writes import writes_of
 from fastroai.graphs.setup import GraphSetup
-from fastroai.graphs.visit import OpenVisit
+from fastroai.graphs.visit import OpenVisit, data_of_visit
 from fastroai.runs.running.machine import Changed, Told, Unit, unit_of
 from fastroai.runs.running.units import BegunUnit
 from fastroai.runs.running.work import Kept
@@ -37,6 +37,8 @@ from fastroai.store.record.values import value_to_json
 
 if TYPE_CHECKING:
     from fastroai.graphs.conversation.thread import Phase
+
+logger = logging.getLogger("fastroai.graphs")
 
 
 class GraphWork:
@@ -165,7 +167,7 @@ class GraphWork:
         if visit is None:
             return  # a decision, or a visit that failed before it began
         error = fact.raised if isinstance(fact, facts.StepFailed) else None
-        phase = None if visit.talk_so_far is None else visit.phase(fact.written, error)
+        phase = visit.phase(fact.written, error)
         if phase is not None and (error is None or phase.compaction):
             said = self._said(fact, phase)
             self._log.note(said, self._as_stored.pop(unit, None) or self._stored_messages(said))
@@ -237,7 +239,7 @@ class GraphWork:
         match change.what:
             case Unevaluated():
                 warn_of_unevaluated(self._setup.name, change.what)
-            case Forked(fork):
+            case Fork() as fork:
                 self._threads.fork(fork)
             case Joined(fork):
                 warn_of_overwritten(self._setup.name, change.what)
@@ -268,3 +270,35 @@ def decision_from_json(stored: JsonValue) -> Choice:
     return Choice(
         str(stored["target"]), str(stored.get("reasoning", "")), None if failure is None else str(failure)
     )
+
+
+def warn_of_unevaluated(graph: str, conditions: Unevaluated) -> None:
+    """Warn of each edge whose condition cannot be evaluated."""
+    for one in conditions.edges:
+        logger.warning(
+            "graph %r: the condition of the edge from %r to %r cannot be evaluated, so it does not hold: %s",
+            graph,
+            conditions.node,
+            one.target,
+            one.why,
+        )
+
+
+def warn_of_overwritten(graph: str, joined: Joined) -> None:
+    """Warn of each value that a branch wrote and another one overwrote, if no reducer says so."""
+    for key, nodes in joined.overwritten.items():
+        *others, last = nodes
+        lost = [
+            f"{node!r} ({count} times)" if count > 1 else repr(node)
+            for node, count in Counter(others).items()
+        ]
+        logger.warning(
+            "graph %r: branches after %r wrote %r. The value of %r was the last, that of %s is overwritten. "
+            "Keep all by reducers={%r: 'append'} or 'merge', 'add', a function; 'last_wins' if it is meant",
+            graph,
+            joined.fork.node,
+            key,
+            last,
+            ", ".join(lost),
+            key,
+        )

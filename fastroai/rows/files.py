@@ -32,7 +32,8 @@ class RowFile:
         """
         self._path, self._format = Path(path).resolve(), Path(path).suffix.lower()
         if self._format not in _FORMATS:
-            raise ConfigurationError("write_to", str(path), f"a file whose name ends with {_listed()}")
+            ends = f"{', '.join(_FORMATS[:-1])} or {_FORMATS[-1]}"
+            raise ConfigurationError("write_to", str(path), f"a file whose name ends with {ends}")
         if self._format == ".parquet":
             _parquet()
         self._outputs = columns_of(target.returns)
@@ -119,10 +120,6 @@ def _parquet() -> Any:
         return import_module("pyarrow.parquet")
     except ImportError as error:
         raise MissingExtraError("a Parquet file of rows", "frames", "pyarrow") from error
-
-
-def _listed() -> str:
-    return ", ".join(_FORMATS[:-1]) + f" or {_FORMATS[-1]}"
 
 
 def _opened(path: Path, mode: Literal["a", "w"]) -> TextIO:

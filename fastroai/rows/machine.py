@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple, TypeAlias, assert_never
 from pydantic import JsonValue
 
 from fastroai.rows.facts import Resumption, RowEnded, WhyGivenBack
+from fastroai.rows.source import ReadRow
 from fastroai.runtime.fact_base import FailureFacts
 from fastroai.runtime.facts import PauseRequested, RunFinished, RunResumed, RunStarted, StopRequested, Wait
 from fastroai.store.record.declarations import OnChanged, changed_parts
@@ -47,19 +48,6 @@ def declared_in(definition: JsonValue) -> Mapping[str, str] | None:
 
 
 @dataclass(slots=True)
-class RowRead:
-    """The next row was read."""
-
-    number: int
-    key: str
-    asked: str
-    is_keyed: bool = False
-    """Whether the key is the user's, so that two rows can have the same one."""
-    begun: Begun | None = None
-    """How an earlier process has left it, if it had begun it and it has not ended since."""
-
-
-@dataclass(slots=True)
 class RowsEnded:
     """There is no further row, or none is read now or can be read or written."""
 
@@ -82,9 +70,7 @@ class RowCut:
     failure: FailureFacts | None = None
 
 
-Told: TypeAlias = (
-    RunStarted | RunResumed | RowRead | RowsEnded | RowEnded | RowCut | PauseRequested | StopRequested
-)
+Told: TypeAlias = RunStarted | RunResumed | RowsEnded | RowEnded | RowCut | PauseRequested | StopRequested
 
 # --- what it decides ---
 
@@ -118,7 +104,7 @@ class CancelRows:
     """The decision to cancel the rows that are asked now."""
 
 
-Decision: TypeAlias = AskRow | RefuseRow | GiveBack | StopReading | CancelRows | RunFinished
+Decision: TypeAlias = StopReading | CancelRows | RunFinished
 
 
 class _Done(NamedTuple):
@@ -172,8 +158,6 @@ class RowMachine:
         match told:
             case RunStarted() | RunResumed():
                 return self._begun(told)
-            case RowRead():
-                return [self._decided(told)]
             case RowEnded():
                 return self._ended(told)
             case RowCut():
@@ -195,6 +179,45 @@ class RowMachine:
                 return [StopReading(), CancelRows(), *self._perhaps_finished()]
             case _:
                 assert_never(told)
+
+    def read(self, row: ReadRow, begun: Begun | None = None) -> AskRow | RefuseRow | GiveBack:
+        """Take in the next row, and return what becomes of it.
+
+        `begun` says how an earlier process has left it, if it had begun it and it has not ended since.
+        """
+        self._rows_read, key = row.number + 1, number_of_key(row.key)
+        if row.is_keyed and key in self._keys:
+            self._open.add(row.number)
+            if self._was_resumed:
+                refused = number_of_key(refused_key(row.number, row.key))
+                self._keys[refused] = row.number
+                self._counts["failed" if refused in self._failed else "new"] += 1
+            same = f"row {row.number} has the key {row.key!r} of row {self._keys[key]}"
+            return RefuseRow(f"{same}, so it was left out; set key= to a column that differs in every row")
+        if row.is_keyed:
+            self._keys[key] = row.number
+        if (done := self._done.get(key)) is not None:
+            changed = changed_parts(self._declarations[done.declaration], self._declarations[-1])
+            if done.asked == row.asked and not changed:
+                self._counts["finished"] += 1
+                return GiveBack("finished")
+            if done.asked == row.asked and self.on_changed == "keep":
+                self._counts["kept"] += 1
+                return GiveBack("kept")
+            what = ", ".join(changed) if done.asked == row.asked else "inputs"
+            if not begun:
+                self._asked_anew[what] += 1
+        elif self._was_resumed and not begun:
+            self._counts["failed" if key in self._failed else "new"] += 1
+        self._note_begun(row.key, begun, is_on_record=done is not None or key in self._failed)
+        if (
+            (failed := self._failed.get(key)) is not None
+            and failed.asked == row.asked
+            and self._holds(failed)
+        ):
+            self._retried.add(key)
+        self._open.add(row.number)
+        return AskRow()
 
     def declared_alike(self) -> Iterator[Mapping[str, str]]:
         """Yield the declaration of the rows, then those before it, newest first, back to the last change."""
@@ -266,71 +289,31 @@ class RowMachine:
         changed = changed_parts(self._declarations[known.declaration], self._declarations[-1])
         return not changed or self.on_changed == "keep"
 
-    def _decided(self, row: RowRead) -> AskRow | RefuseRow | GiveBack:
-        self._rows_read, key = row.number + 1, number_of_key(row.key)
-        if row.is_keyed and key in self._keys:
-            self._open.add(row.number)
-            if self._was_resumed:
-                refused = number_of_key(refused_key(row.number, row.key))
-                self._keys[refused] = row.number
-                self._counts["failed" if refused in self._failed else "new"] += 1
-            same = f"row {row.number} has the key {row.key!r} of row {self._keys[key]}"
-            return RefuseRow(f"{same}, so it was left out; set key= to a column that differs in every row")
-        if row.is_keyed:
-            self._keys[key] = row.number
-        if (done := self._done.get(key)) is not None:
-            changed = changed_parts(self._declarations[done.declaration], self._declarations[-1])
-            if done.asked == row.asked and not changed:
-                self._counts["finished"] += 1
-                return GiveBack("finished")
-            if done.asked == row.asked and self.on_changed == "keep":
-                self._counts["kept"] += 1
-                return GiveBack("kept")
-            what = ", ".join(changed) if done.asked == row.asked else "inputs"
-            if not row.begun:
-                self._asked_anew[what] += 1
-        elif self._was_resumed and not row.begun:
-            self._counts["failed" if key in self._failed else "new"] += 1
-        self._note_begun(row, is_on_record=done is not None or key in self._failed)
-        if (
-            (failed := self._failed.get(key)) is not None
-            and failed.asked == row.asked
-            and self._holds(failed)
-        ):
-            self._retried.add(key)
-        self._open.add(row.number)
-        return AskRow()
-
-    def _note_begun(self, row: RowRead, *, is_on_record: bool) -> None:
-        match row.begun:
+    def _note_begun(self, key: str, begun: Begun | None, *, is_on_record: bool) -> None:
+        match begun:
             case None:
                 return
             case "asked":
-                self._interrupted.append(row.key)
+                self._interrupted.append(key)
             case "in batch":
-                self._collected.append(row.key)
+                self._collected.append(key)
             case "stopped":
                 self._counts["stopped"] += 1
         self._counts["begun again"] += is_on_record
 
     def _ended(self, row: RowEnded) -> Sequence[Decision]:
-        is_read_once = row.number in self._open  # in this process, so nobody asks for it again
-        self._open.discard(row.number)
-        if is_read_once:
-            self._retried.discard(number_of_key(row.key))
+        key = number_of_key(row.key)
+        if row.number in self._open:  # it was read in this process, so nobody asks for it again
+            self._open.discard(row.number)
+            self._retried.discard(key)
         else:
-            self._found(row)
+            known, others = (self._done, self._failed) if row.failure is None else (self._failed, self._done)
+            known[key] = _Done(row.asked, len(self._declarations) - 1)
+            others.pop(key, None)
         if row.failure is not None and self.on_error == "stop" and self._end is None:
             self._ending(RunFinished(status="failed", reason_code="step_failed", failure=row.failure))
             return [StopReading(), CancelRows(), *self._perhaps_finished()]
         return self._perhaps_finished()
-
-    def _found(self, row: RowEnded) -> None:
-        """Take in a row of an earlier process."""
-        known, others = (self._done, self._failed) if row.failure is None else (self._failed, self._done)
-        key = number_of_key(row.key)
-        known[key] = _Done(row.asked, len(self._declarations) - 1)
-        others.pop(key, None)
 
     def _cut(self, row: RowCut) -> Sequence[Decision]:
         self._open.discard(row.number)

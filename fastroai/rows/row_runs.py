@@ -12,12 +12,11 @@ from typing_extensions import TypeVar
 from fastroai.errors import ConfigurationError
 from fastroai.records import Usage
 from fastroai.rows.child_runs import RunRows
-from fastroai.rows.errors import RowFailed
 from fastroai.rows.keeper import RowKeeper, RowOpening, definition_of, keeper_of, name_of
 from fastroai.rows.options import RowOptions
 from fastroai.rows.record import RowMemo
 from fastroai.rows.run import RowRun, execution_of, rows_of
-from fastroai.rows.table import RowTable, reader_of
+from fastroai.rows.table import RowFailed, RowTable, reader_of
 from fastroai.rows.target import RowTarget
 from fastroai.runs.door import FrontDoor
 from fastroai.runs.openings import needed_store

@@ -11,7 +11,6 @@ from typing import Any, Generic, TypeVar
 
 from fastroai.errors import ConfigurationError, RunExists, RunNotFound
 from fastroai.human.halting import Halted
-from fastroai.rows.errors import RowFailed
 from fastroai.rows.facts import RowEnded
 from fastroai.rows.files import RowFile
 from fastroai.rows.frames import backend_of
@@ -22,7 +21,7 @@ from fastroai.rows.options import RowOptions
 from fastroai.rows.record import Lines, LinesInMemory, LinesInStore, RowsOnRecord
 from fastroai.rows.running import RowRunner
 from fastroai.rows.source import Rows, RowSource
-from fastroai.rows.table import Row, RowTable, reader_of, row_of
+from fastroai.rows.table import Row, RowFailed, RowTable, reader_of, row_of
 from fastroai.rows.target import RowTarget
 from fastroai.runs.execution import Execution, OpenRun
 from fastroai.runs.openings import Opening, RunKeeper, store_of

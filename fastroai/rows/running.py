@@ -27,7 +27,6 @@ from fastroai.rows.machine import (
     RefuseRow,
     RowCut,
     RowMachine,
-    RowRead,
     RowsEnded,
     StopReading,
     Told,
@@ -153,7 +152,7 @@ class RowRunner:
             for worker in done:
                 worker.result()
         except asyncio.CancelledError:
-            self._stop("the task that ran it was cancelled")
+            self._heed(StopRequested(reason="the task that ran it was cancelled"))
             raise
         finally:
             self._is_reading = False
@@ -173,10 +172,6 @@ class RowRunner:
             request.part = self.scope.part
             self._log.note(request)
             self._tell(request)
-
-    def _stop(self, reason: str) -> None:
-        if self.finish is None:
-            self._heed(StopRequested(reason=reason))
 
     async def cancel_waiting(self) -> None:
         """Cancel the runs of rows that wait, if this run was cancelled, so that nobody is asked for them."""
@@ -217,8 +212,6 @@ class RowRunner:
                     decision.part = self.scope.part
                     self.finish = decision
                     self._keep_lines()
-                case _:
-                    raise AssertionError(decision)
 
     def _keep_lines(self) -> None:
         """Keep the lines of rows on record to which this process did not come, as the run has stopped."""
@@ -264,9 +257,7 @@ class RowRunner:
                         self._is_reading = False
                         self._tell(RowsEnded())
                     return None
-                told = RowRead(row.number, row.key, row.asked, row.is_keyed, self._begun_before(row))
-                [decision] = self._machine.handle(told)
-                match decision:
+                match decision := self._machine.read(row, self._begun_before(row)):
                     case AskRow():
                         return row
                     case RefuseRow(why=why):
@@ -274,8 +265,6 @@ class RowRunner:
                         return row
                     case GiveBack():
                         await self._given_back(row, decision)
-                    case _:
-                        raise AssertionError(decision)
             return None
 
     async def _read(self) -> ReadRow | None:
@@ -319,8 +308,10 @@ class RowRunner:
                 if (record := self._record) is not None:  # the run itself counts it already
                     scope.restore(*record.children.get(child, ((), ())))
                     restore_spending(scope)
-                if child:
-                    await self._begun(row, child)
+                if child:  # that it begins is on record first, so that nothing that it spends is ever lost
+                    part = self.scope.part
+                    started = RowStarted(part=part, number=row.number, key=row.key, child=child)
+                    await self._log.commit(started)
                 output = await self._answer(row, scope, child)
         except asyncio.CancelledError:
             if not asked.is_cancelled:
@@ -377,11 +368,6 @@ class RowRunner:
                 with suppress(RunNotFound):
                     return (await read_header(self._run.store, child)).header.run_id
         return children[0] if children else ""
-
-    async def _begun(self, row: ReadRow, child: str) -> None:
-        """Put on record that the run of a row begins, so that nothing that it spends is ever lost."""
-        started = RowStarted(part=self.scope.part, number=row.number, key=row.key, child=child)
-        await self._log.commit(started)
 
     async def _answer(self, row: ReadRow, scope: Scope, child: str) -> object:
         if row.error is not None:

@@ -15,6 +15,7 @@ from pydantic import BaseModel, JsonValue
 from fastroai.contracts.annotations import Annotation
 from fastroai.contracts.brief import shortened
 from fastroai.drawing.pages import escaped, page, table
+from fastroai.errors import FastroAIError
 from fastroai.errors.base import error_chain
 from fastroai.records import Usage, dollars
 from fastroai.rows.facts import Resumption, RowEnded
@@ -400,6 +401,23 @@ class RowTable(Generic[OutputT]):
 
     async def _rows(self, numbers: Sequence[int]) -> list[Row[OutputT]]:
         return [row_of(end, self._read) for end in await self._lines.read(numbers)]
+
+
+class RowFailed(FastroAIError):
+    """A row has failed, and `on_error="stop"`. `table` has the rows that ended before.
+
+    What to do: Correct the row, or leave `on_error` out, so that the other rows continue. With a store, the
+    same call with the same `run_id` asks only the rows that have no output.
+    """
+
+    table: RowTable[Any] | None = None
+
+    def __init__(self, name: str, number: int, key: str, reason: str) -> None:
+        super().__init__(name, number, key, reason)
+        self.name, self.number, self.key, self.reason = name, number, key, reason
+
+    def __str__(self) -> str:
+        return f"row {self.number} ({self.key}) of {self.name!r} failed: {self.reason}"
 
 
 def row_of(end: RowEnded, read: Callable[[JsonValue], object] | None) -> Row[Any]:

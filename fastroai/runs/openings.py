@@ -93,7 +93,7 @@ class RunKeeper(RecordOptions):
     """Declared types by name, for the inputs that have one."""
     output_types: Mapping[str, Any]
     """Declared types by step id, for the outputs that have one."""
-    check_output: Callable[[str, object], None] = lambda step_id, output: None
+    check_output: Callable[[str, object], object] = lambda step_id, output: None
     """Function that raises `ContractViolation` for an output that a step cannot have, for reasons besides its
     type."""
     needed: Callable[[Memo, JsonValue], Iterable[StepFinished]] = needed_by_pipeline

@@ -28,7 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ImportError, OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    _log_requests()
+    logger = logging.getLogger("fastroai.testing")
+    logger.addHandler(logging.StreamHandler(sys.stdout))
+    logger.setLevel(logging.INFO)
     # A supervisor's signal ends the process as Ctrl-C does, totals included.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -60,12 +62,6 @@ def _add_rules(server: ModelServer, path: str) -> None:
         add(server)
     except Exception as error:  # it is the user's code
         raise ValueError(f"--rules {path}: {type(error).__name__}: {error}") from error
-
-
-def _log_requests() -> None:
-    logger = logging.getLogger("fastroai.testing")
-    logger.addHandler(logging.StreamHandler(sys.stdout))
-    logger.setLevel(logging.INFO)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -18,7 +18,7 @@ from fastroai.testing.batches import Batches
 from fastroai.testing.delivery import Chunk, Delivery, body_chunks, garbled
 from fastroai.testing.ledger import Ledger, LedgerEntry
 from fastroai.testing.protocols import WIRES, BadRequestError, Wire
-from fastroai.testing.replies import Fault, Reply, Usage, in_seconds
+from fastroai.testing.replies import Reply, Usage, in_seconds
 from fastroai.testing.requests import JsonObject
 from fastroai.testing.rules import NoReplyError, Rules
 from fastroai.testing.served_answers import Answer, make_answer
@@ -121,7 +121,10 @@ class _Endpoint:
         try:
             reply = self.rules.reply_to(request)
             if reply.fault and reply.fault.code:
-                return self._fail(entry, reply.fault, reply.fault.code)
+                fault = reply.fault
+                message = fault.message or f"the model server was told to fail: {fault.name}"
+                again = {"retry-after": fault.retry_after} if fault.retry_after else {}
+                return self._refuse(replace(entry, fault=fault.name), reply.fault.code, message, again)
             return self._deliver(entry, reply, make_answer(request, reply))
         except NoReplyError as error:
             if error.__cause__:
@@ -151,11 +154,6 @@ class _Endpoint:
         if fault and fault.kind == "malformed":
             chunks = garbled(chunks, fault.after or 0)
         return self._delivery(entry, chunks, {"content-type": "text/event-stream; charset=utf-8"}, reply)
-
-    def _fail(self, entry: LedgerEntry, fault: Fault, status: int) -> Delivery:
-        headers = {"retry-after": fault.retry_after} if fault.retry_after else {}
-        message = fault.message or f"the model server was told to fail: {fault.name}"
-        return self._refuse(replace(entry, fault=fault.name), status, message, headers)
 
     def _refuse(
         self, entry: LedgerEntry, status: int, message: str, headers: Mapping[str, str] | None = None

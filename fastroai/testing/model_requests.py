@@ -7,7 +7,6 @@ batches, embeddings and images. It has no arguments, so the model is read from t
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
 from typing import Final, TypeAlias
 
 from fastroai.testing.addresses import leads_elsewhere
@@ -30,7 +29,8 @@ def model_requests_checked(check: Check) -> Iterator[None]:
 
     def checked() -> None:
         allowed()
-        check(_asked(sys._getframe(1)))
+        asking = sys._getframe(1).f_locals  # of a method of the model, or of a function that is given it
+        check(asking.get("self", asking.get("model")))
 
     _replace(allowed, checked)
     try:
@@ -61,11 +61,6 @@ def address_of(model: object) -> str | None:
     """Return the URL to which a model sends its requests; `None` if it does not say."""
     url: object = getattr(model, "base_url", None)
     return None if url is None else str(url)
-
-
-def _asked(frame: FrameType) -> object:
-    """Return the model whose method, or function, a frame is."""
-    return frame.f_locals.get("self", frame.f_locals.get("model"))
 
 
 def _replace(old: object, new: object) -> None:

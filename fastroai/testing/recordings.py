@@ -126,9 +126,9 @@ class _ModelRequests:
         self._places: set[str] = set()
         named = [value for name, value in os.environ.items() if _SECRET_VARIABLE.search(name)]
         secrets = [value for value in named if len(value) >= _SHORTEST]
-        # The longest first, as one may contain another.
+        # Also as JSON has them, and the longest first, as one may contain another.
         self._secrets = sorted(
-            {one for value in secrets for one in (value, _in_json(value))}, key=len, reverse=True
+            {one for value in secrets for one in (value, json.dumps(value)[1:-1])}, key=len, reverse=True
         )
 
     def asked(self, model: object) -> None:
@@ -244,10 +244,6 @@ def _check(path: Path, how: str) -> None:
 
 def _kept(headers: Any) -> dict[str, Any]:
     return {name: value for name, value in headers.items() if name.lower() in _KEPT_HEADERS}
-
-
-def _in_json(text: str) -> str:
-    return json.dumps(text)[1:-1]
 
 
 def _shown(body: object) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import Any, TypeGuard
+from typing import Any
 from unittest.mock import patch
 
 from fastroai.errors import ConfigurationError, nearest_hint
@@ -55,7 +55,9 @@ def _execute(
     async def execute(context: StepContext[Any]) -> Any:
         if context.step_id != step_id:
             return await original(context)
-        if isinstance(replacement, BaseException) or _is_exception_class(replacement):
+        if isinstance(replacement, BaseException) or (
+            isinstance(replacement, type) and issubclass(replacement, BaseException)
+        ):
             raise replacement
         if isinstance(replacement, BaseStep):
             return await replacement.execute(context)
@@ -65,7 +67,3 @@ def _execute(
         return await output if inspect.isawaitable(output) else output
 
     return execute
-
-
-def _is_exception_class(value: object) -> TypeGuard[type[BaseException]]:
-    return isinstance(value, type) and issubclass(value, BaseException)

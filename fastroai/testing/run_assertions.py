@@ -54,22 +54,16 @@ def assert_run(
     trace = run if isinstance(run, RunTrace) else run.trace
     found: list[str] = []
     if path is not None:
-        found += _of_texts("path", path, _path(trace))
+        visited = [without_attempts(one.place) for one in trace.attempts if one.attempt == 1]
+        found += _of_texts("path", path, visited)
     if requests is not None and trace.usage.request_count != requests:
         found += [f"requests: expected {requests}, got {trace.usage.request_count}", *_listed(trace.records)]
     found += _of_cost(trace, cost_usd, most_usd)
     if prompts is not None:
-        found += _of_texts("prompts", prompts, _prompts(trace))
+        said = [text for one in trace.conversations() for who, text in one.said if who == "user"]
+        found += _of_texts("prompts", prompts, said)
     if found:
         raise AssertionError("\n".join([f"the run of {trace.kind} {trace.pipeline!r} differs:", *found]))
-
-
-def _path(trace: RunTrace) -> list[str]:
-    return [without_attempts(attempt.place) for attempt in trace.attempts if attempt.attempt == 1]
-
-
-def _prompts(trace: RunTrace) -> list[str]:
-    return [text for one in trace.conversations() for who, text in one.said if who == "user"]
 
 
 def _of_cost(trace: RunTrace, exact: Amount | None, most: Amount | None) -> list[str]:

@@ -29,7 +29,7 @@ try:
 except ImportError as error:
     raise MissingExtraError("the viewer", "viewer", "starlette and jinja2") from error
 
-from fastroai.viewer import actions, people, run_page, runs, spending
+from fastroai.viewer import people, run_page, runs, spending
 from fastroai.viewer.access import LOOPBACK, TOKEN, Access, Authorize, Refused
 from fastroai.viewer.failures import refusal_of
 from fastroai.viewer.visit import NONCE, Handler, PageRoute, Site, Visit
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 ROUTES: Final[tuple[PageRoute, ...]] = (
     *runs.ROUTES,
     *run_page.ROUTES,
-    *actions.ROUTES,
     *spending.ROUTES,
     *people.ROUTES,
 )

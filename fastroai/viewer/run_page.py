@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -17,12 +17,12 @@ from fastroai.store.reading.history import RunHistory, RunSummary
 from fastroai.store.reading.run_queries import RunQuery
 from fastroai.store.reading.trace import RunTrace
 from fastroai.viewer import run_actions
-from fastroai.viewer.access import Refused
+from fastroai.viewer.access import Action, Refused
 from fastroai.viewer.run_actions import NotTaken, offer_of
 from fastroai.viewer.run_view import Asked, RunView, row_of
 from fastroai.viewer.step_panel import StepPanel
 from fastroai.viewer.streams import event_stream, version_of
-from fastroai.viewer.visit import PageRoute, Visit
+from fastroai.viewer.visit import Handler, PageRoute, Visit
 
 SETTLE: Final = 0.1
 """Seconds for which facts are gathered before the page is sent: most events have several."""
@@ -53,20 +53,28 @@ async def show(visit: Visit, tried: NotTaken | None = None) -> Response:
     )
 
 
-async def resume(visit: Visit) -> Response:
-    """Resume a run, or show what is wrong with the form."""
-    try:
-        return await run_actions.resume(visit)
-    except NotTaken as tried:
-        return await show(visit, tried)
+def _or_shown_again(act: Handler) -> Handler:
+    """Return an action that shows the page again if its form could not be taken."""
+
+    async def answer(visit: Visit) -> Response:
+        try:
+            return await act(visit)
+        except NotTaken as tried:
+            return await show(visit, tried)
+
+    return answer
 
 
-async def fork(visit: Visit) -> Response:
-    """Fork a run, or show what is wrong with the form."""
-    try:
-        return await run_actions.fork(visit)
-    except NotTaken as tried:
-        return await show(visit, tried)
+def _halting(action: Action, ask: Callable[[RunHistory, str], Awaitable[None]]) -> Handler:
+    """Return an action that halts a run, whichever process has it, from any page that shows the run."""
+
+    async def answer(visit: Visit) -> Response:
+        visit.check_may(action)
+        run = await visit.run(visit.param("run_id"))
+        await ask(visit.site.history, run.run_id)
+        return visit.go("run", {"did": action}, run_id=run.run_id)
+
+    return answer
 
 
 async def panel(visit: Visit) -> Response:
@@ -183,6 +191,8 @@ ROUTES: Final = (
     PageRoute("/runs/{run_id}/step", panel, "run_step"),
     PageRoute("/runs/{run_id}/diff", diff, "run_diff"),
     PageRoute("/stream/runs/{run_id}", stream, "run_stream"),
-    PageRoute("/runs/{run_id}/resume", resume, "resume", ("POST",)),
-    PageRoute("/runs/{run_id}/fork", fork, "fork", ("POST",)),
+    PageRoute("/runs/{run_id}/resume", _or_shown_again(run_actions.resume), "resume", ("POST",)),
+    PageRoute("/runs/{run_id}/fork", _or_shown_again(run_actions.fork), "fork", ("POST",)),
+    PageRoute("/runs/{run_id}/pause", _halting("pause", RunHistory.pause), "pause", ("POST",)),
+    PageRoute("/runs/{run_id}/cancel", _halting("cancel", RunHistory.cancel), "cancel", ("POST",)),
 )

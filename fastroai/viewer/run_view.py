@@ -126,12 +126,13 @@ class RunView:
     @cached_property
     def rows(self) -> Sequence[Row]:
         """The rows of the timeline that are shown."""
-        found = self.trace.timeline
+        found, scale = self.trace.timeline, self._scale
         shown = found[self.asked.first : self.asked.first + ROWS]
-        return [
-            self._row(row, position + 1 < len(found) and found[position + 1].depth > row.depth)
-            for position, row in enumerate(shown, self.asked.first)
-        ]
+        rows = list[Row]()
+        for position, row in enumerate(shown, self.asked.first):
+            has_inside = position + 1 < len(found) and found[position + 1].depth > row.depth
+            rows.append(Row(row, scale.rectangles(row), scale.took_by(row), has_inside))
+        return rows
 
     @property
     def rows_before(self) -> int | None:
@@ -143,9 +144,6 @@ class RunView:
         """Number of the first row of the next page; `None` if this is the last."""
         following = self.asked.first + ROWS
         return following if following < len(self.trace.timeline) else None
-
-    def _row(self, row: TimelineRow, has_inside: bool) -> Row:
-        return Row(row, self._scale.rectangles(row), self._scale.took_by(row), has_inside)
 
     @cached_property
     def report(self) -> UsageReport:

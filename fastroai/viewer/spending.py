@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from functools import reduce
 from operator import add
 from typing import TYPE_CHECKING, Final, cast
@@ -12,12 +13,12 @@ from typing import TYPE_CHECKING, Final, cast
 from starlette.responses import Response
 
 from fastroai.errors import ConfigurationError
-from fastroai.records import Usage
+from fastroai.records import Usage, ratio
 from fastroai.store.reading.history import RunSummary
 from fastroai.store.reading.run_queries import RunQuery
 from fastroai.store.record.headers import UNREADABLE
+from fastroai.usage import format_cost
 from fastroai.viewer.access import Refused
-from fastroai.viewer.charts import SpendingOf, bars, columns
 from fastroai.viewer.visit import PageRoute, Visit
 
 if TYPE_CHECKING:
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
     from fastroai.store.reading.spending import SpendingRow
     from fastroai.usage.shared.spend_store import SpendStatus
 
+_MOST_DAYS: Final = 92
+"""Most days of a chart: earlier ones are in the table only."""
+_FEWEST_DAYS: Final = 7
+_MOST_BARS: Final = 12
+OTHERS: Final = "all others"
 PERIODS: Final = {"7": "7 days", "30": "30 days", "90": "90 days", "all": "All time"}
 NAMES: Final = {
     "pipeline": "no pipeline",
@@ -145,6 +151,57 @@ async def _stopped(visit: Visit, since: datetime | None) -> Sequence[RunSummary]
 
 def _error_type(run: RunSummary) -> str:
     return (run.error or "").partition(":")[0].rpartition(".")[2]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """A bar of a chart."""
+
+    label: str
+    cost: str
+    percent: float
+    """Its length, of that of the longest bar."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpendingOf:
+    """What was spent under one name, or on one day; a row of a table."""
+
+    name: str | None
+    usage: Usage
+
+
+def columns(rows: Iterable[SpendingOf], first: date | None, last: date) -> Sequence[Bar]:
+    """Return a bar for each day of a period, those without spending included; none if nothing was spent.
+
+    Without a `first` day, the period begins with the spending.
+    """
+    by_day = {date.fromisoformat(one.name): one.usage for one in rows if one.name is not None}
+    if not by_day:
+        return ()
+    begins = min(first or min(by_day), last - timedelta(days=_FEWEST_DAYS - 1))
+    begins = max(begins, last - timedelta(days=_MOST_DAYS - 1))
+    days = (begins + timedelta(days=index) for index in range((last - begins).days + 1))
+    return _bars([(day.isoformat(), by_day.get(day, Usage())) for day in days])
+
+
+def bars(rows: Sequence[SpendingOf], unnamed: str) -> Sequence[Bar]:
+    """Return bars for the names with the highest costs, and one for all others. `unnamed` is for no name."""
+    spent = [(unnamed if one.name is None else one.name, one.usage) for one in rows]
+    shown, others = spent[:_MOST_BARS], [usage for _, usage in spent[_MOST_BARS:]]
+    return _bars([*shown, *([(OTHERS, reduce(add, others))] if others else [])])
+
+
+def _bars(spent: Sequence[tuple[str, Usage]]) -> Sequence[Bar]:
+    longest = max((usage.cost_usd for _, usage in spent), default=Decimal(0))
+    return [
+        Bar(
+            label=label,
+            cost=format_cost(usage),
+            percent=round(float(ratio(usage.cost_usd, longest)) * 100, 3) if longest else 0.0,
+        )
+        for label, usage in spent
+    ]
 
 
 ROUTES: Final = (PageRoute("/spending", show, "spending"),)

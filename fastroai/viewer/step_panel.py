@@ -51,7 +51,7 @@ class StepPanel:
     """A row of the timeline in full."""
 
     def __init__(self, view: RunView, row: TimelineRow) -> None:
-        self.row, self._trace = row, view.trace
+        self.row, self._trace, self._rows = row, view.trace, view.trace.timeline
 
     @property
     def kind(self) -> str:
@@ -89,10 +89,6 @@ class StepPanel:
             return ()
         found = [one for one in self._rows if one.kind == "step" and without_visit(one.place) == self.node]
         return found if len(found) > 1 else ()
-
-    @property
-    def _rows(self) -> Sequence[TimelineRow]:
-        return self._trace.timeline
 
     @cached_property
     def attempts(self) -> Sequence[StepAttempt]:

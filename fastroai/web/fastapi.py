@@ -18,8 +18,7 @@ from fastroai.web.host import RunsHost
 from fastroai.web.models import GivenAnswer, ProblemDetails, QuestionPage, Report, RunPage, RunState
 from fastroai.web.operations import RunOperations
 from fastroai.web.problems import MEDIA_TYPE, Problem, answered, invalid_input, refused
-from fastroai.web.query import Events, Listed, Runs, Wait, check_query
-from fastroai.web.request_body import MOST_BYTES, limited
+from fastroai.web.requests import MOST_BYTES, Events, Listed, Runs, Wait, check_query, limited
 
 try:
     from fastapi import APIRouter, Body, Depends, Header, Path, Query, Request, Response

@@ -20,8 +20,7 @@ from fastroai.web.host import RunsHost
 from fastroai.web.models import GivenAnswer
 from fastroai.web.operations import RunOperations
 from fastroai.web.problems import Problem, answered, invalid, invalid_input, refused
-from fastroai.web.query import Events, Listed, Runs, Wait, check_query
-from fastroai.web.request_body import MOST_BYTES, limited
+from fastroai.web.requests import MOST_BYTES, Events, Listed, Runs, Wait, check_query, limited
 
 CallerOf: TypeAlias = Callable[[Request], Caller[Any] | Awaitable[Caller[Any]]]
 """Returns who asks; it may be async, and may raise an `HTTPException`."""

@@ -15,7 +15,7 @@ import pytest
 import fastroai
 from fastroai import StepContext, step
 from fastroai.documents.parts import Part
-from fastroai.graphs.text import yaml as graph_yaml
+from fastroai.graphs import document as graph_yaml
 from fastroai.workflows.errors import WorkflowValidationError
 from fastroai.workflows.spec import document, parts
 from fastroai.workflows.spec.reading import load_spec

@@ -265,7 +265,6 @@ async def test_stretches_of_dead_workers_leave_their_queues_and_those_of_other_a
         await Reconciler(
             app.store,
             others,
-            "other-app",
             executor="e",
             most_deaths=1,
             is_carried=lambda stretch: False,

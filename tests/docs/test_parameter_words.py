@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from support.workflow_servers import server_here
 
 from fastroai.cli.app import app
-from fastroai.graphs.text.yaml import GraphArguments
+from fastroai.graphs.document import GraphArguments
 from fastroai.workflows import answers
 from fastroai.workflows.spec import parts
 

@@ -11,13 +11,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fastroai import Budget, StepContext, step
+from fastroai.graphs.document import GraphArguments, dump_graph_yaml, load_graph_yaml
 from fastroai.graphs.errors import GraphProblem, GraphValidationError
 from fastroai.graphs.shape.edge import Edge
 from fastroai.graphs.shape.node import Node
 from fastroai.graphs.shape.plan import REDUCERS, GraphPlan
 from fastroai.graphs.shape.validation import build_plan
-from fastroai.graphs.text.yaml import GraphArguments, load_graph_yaml
-from fastroai.graphs.text.yaml_writing import dump_graph_yaml
 
 
 @step

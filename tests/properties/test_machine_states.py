@@ -131,9 +131,7 @@ def test_a_workflow(drawn: tuple[WorkflowPlan, Fates], data: st.DataObject) -> N
 
 @pytest.mark.parametrize("value", [print, lambda: None, object(), asyncio.Event()])
 def test_what_is_no_plain_data_in_a_state_is_found(value: object) -> None:
-    machine = GraphMachine(
-        GraphPlan(nodes=("a",), edges={"a": ()}, conditions={}, entry="a", terminals=("a",))
-    )
+    machine = GraphMachine(GraphPlan(edges={"a": ()}, conditions={}, entry="a", terminals=("a",)))
     shown(state_of(machine))
     machine.root.failure = "a", value  # type: ignore[assignment]
     with pytest.raises(AssertionError, match="no plain data"):

@@ -6,11 +6,13 @@ import asyncio
 import random
 import signal
 from collections.abc import Sequence
+from contextlib import suppress
 from decimal import Decimal
 from typing import Any, Final
 
 from fastroai.distributed import Distributed, RunHandle
 from fastroai.distributed.roster import read_roster
+from fastroai.errors import QuestionClosed
 from fastroai.runtime.facts import StepFinished
 from fastroai.testing import ModelServer
 from support.accounting import check_account
@@ -25,7 +27,8 @@ async def answer_questions(app: Distributed) -> None:
     """Say yes to everybody, for ever."""
     while True:
         for asked in await app.inbox.list():
-            await app.handle(asked.run_id).answer(asked.id, True)
+            with suppress(QuestionClosed):  # its worker was killed just then, and another one asks again
+                await app.handle(asked.run_id).answer(asked.id, True)
         await asyncio.sleep(0.05)
 
 

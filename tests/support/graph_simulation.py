@@ -12,7 +12,7 @@ import pytest
 from fastroai.expressions import Expression
 from fastroai.graphs.errors import MemoryConflict, VisitsExhausted
 from fastroai.graphs.facts import BranchTimedOut
-from fastroai.graphs.machine.branches import Branch, Fork, Forked, Joined
+from fastroai.graphs.machine.branches import Branch, Fork, Joined
 from fastroai.graphs.machine.events import Visit, decision_name
 from fastroai.graphs.machine.machine import GraphMachine
 from fastroai.graphs.machine.merging import salvage
@@ -53,7 +53,6 @@ def plan_of(design: Design) -> GraphPlan:
         for node in design.nodes
     }
     return GraphPlan(
-        nodes=tuple(design.nodes),
         edges=edges,
         conditions={
             edge: Expression(edge.condition)
@@ -292,10 +291,8 @@ def _named(value: object) -> object:
             return value.identity, value.join, [branch.identity for branch in value.branches]
         case BaseException():
             return repr(value)
-        case Forked(fork):
-            return "forked", _named(fork)
-        case Joined(fork, cause):
-            return "joined", _named(fork), cause
+        case Joined(fork):
+            return "joined", _named(fork)
         case _:
             return value
 

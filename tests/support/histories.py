@@ -25,8 +25,8 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.usage import RequestUsage
 
-from fastroai.graphs.conversation.handover import handed_over
 from fastroai.graphs.conversation.markers import Done
+from fastroai.graphs.conversation.talk import handed_over
 from fastroai.graphs.conversation.thread import Phase
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)

@@ -36,7 +36,7 @@ VALUES = (
     "fastroai.records",
 )
 """Where the classes of plain values are."""
-NO_VALUES = ("fastroai.graphs.machine.outputs", "fastroai.graphs.machine.branch_times")
+NO_VALUES = ("fastroai.graphs.visit", "fastroai.graphs.machine.branch_times")
 
 
 def state_of(machine: Any) -> dict[str, Any]:

@@ -38,7 +38,7 @@ def test_messages_are_found_wherever_they_are_made() -> None:
     for text in (
         "errors/budgets: {} is too small{}: its limit is {}",
         "cli/running: no value for a pipeline, which takes --inputs",
-        "graphs/shape/node_problems: it has no nodes; give at least one: nodes={'name': step}",
+        "graphs/shape/problems: it has no nodes; give at least one: nodes={'name': step}",
         "usage/bounding/bounds: nothing limits the answer: set max_tokens",
     ):
         assert text in every

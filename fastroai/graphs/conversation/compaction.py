@@ -1,8 +1,11 @@
-"""Shortening the old part of a message history: by a summary, or by dropping results of tools."""
+"""How many tokens a message history has, and how its old part gets shorter.
+
+That is by a summary, or by dropping results of tools.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -16,9 +19,13 @@ from pydantic_ai.messages import (
 )
 
 from fastroai.calls.call import AgentLike
-from fastroai.graphs.conversation.history_size import TOKENS_PER_FILE
 from fastroai.steps import StepContext
-from fastroai.usage.bounding.pieces import Piece, pieces_of
+from fastroai.usage.bounding.pieces import Piece, pieces, pieces_of
+
+BYTES_PER_TOKEN: Final = 4
+"""A rule of thumb for English text and JSON, used only where no provider has counted."""
+TOKENS_PER_FILE: Final = 1_000
+"""Estimate for any file: about the tokens of a medium-sized image. The bytes of a file do not tell them."""
 
 PAYLOAD_LENGTH: Final = 500
 """Length in characters above which the result of a tool is dropped."""
@@ -62,19 +69,18 @@ def without_payloads(messages: Sequence[ModelMessage]) -> tuple[ModelMessage, ..
 
     Responses stay unchanged: their calls, ids and signatures belong together.
     """
-    return tuple(_without_payloads(message) for message in messages)
+    return tuple(
+        message
+        if isinstance(message, ModelResponse)
+        else replace(message, parts=[_without_payload(part) for part in message.parts])
+        for message in messages
+    )
 
 
 def transcript(messages: Sequence[ModelMessage]) -> str:
     """Return messages as text for a summarizer. Long parts are cut."""
     said = (list(pieces_of(part, message.kind)) for message in messages for part in message.parts)
     return "\n".join(line for pieces in said if (line := _line(pieces)))
-
-
-def _without_payloads(message: ModelMessage) -> ModelMessage:
-    if isinstance(message, ModelResponse):
-        return message
-    return replace(message, parts=[_without_payload(part) for part in message.parts])
 
 
 def _without_payload(part: ModelRequestPart) -> ModelRequestPart:
@@ -119,3 +125,29 @@ def _shown(piece: Piece) -> str:
 def _cut(text: str) -> str:
     more = len(text) - TRANSCRIPT_LENGTH
     return text if more <= 0 else f"{text[:TRANSCRIPT_LENGTH]} [and {more:,} characters]"
+
+
+def tokens_in(messages: Sequence[ModelMessage]) -> int | None:
+    """Return the tokens that the last response reports, plus an estimate of the messages after it.
+
+    Return `None` if no response reports its tokens. The response must have answered exactly these messages,
+    with nothing left out since.
+    """
+    for index in range(len(messages) - 1, -1, -1):
+        message = messages[index]
+        if isinstance(message, ModelResponse) and message.usage.input_tokens:
+            used = message.usage.input_tokens + message.usage.output_tokens
+            return used + estimated_tokens(messages[index + 1 :])
+    return None
+
+
+def estimated_tokens(messages: Iterable[ModelMessage]) -> int:
+    """Return an estimate of the tokens of messages, by their length."""
+    return sum(
+        TOKENS_PER_FILE if piece.is_file else _text_tokens(piece.name, piece.text)
+        for piece in pieces(messages)
+    )
+
+
+def _text_tokens(*texts: str) -> int:
+    return -(-sum(len(text.encode(errors="replace")) for text in texts) // BYTES_PER_TOKEN)

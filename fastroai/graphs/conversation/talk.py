@@ -5,21 +5,39 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from pydantic_ai.capabilities import ReinjectSystemPrompt
-from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
+from pydantic_ai.messages import (
+    InstructionBaselinePart,
+    InstructionDeltaPart,
+    ModelMessage,
+    ModelRequest,
+    ModelSettingsDeltaPart,
+    SystemPromptPart,
+    ToolAvailabilityDeltaPart,
+    UserPromptPart,
+    repair_messages,
+)
 
 from fastroai.calls.call import AgentCall
 from fastroai.graphs.conversation.compaction import Compaction, summarize
-from fastroai.graphs.conversation.handover import handed_over
-from fastroai.graphs.conversation.markers import Done
-from fastroai.graphs.conversation.prompt_layers import Narrative, layers
+from fastroai.graphs.conversation.markers import Done, Narrative, layers
 from fastroai.graphs.conversation.thread import Phase, Thread
 from fastroai.runtime.retrying.failures import stops
 from fastroai.steps import StepContext
 from fastroai.steps.context import scope_of
 from fastroai.tracing.attributes import error_summary
+
+_STAYS: Final = (
+    SystemPromptPart,
+    InstructionBaselinePart,
+    InstructionDeltaPart,
+    ModelSettingsDeltaPart,
+    ToolAvailabilityDeltaPart,
+)
+"""Parts that belong to one agent: its system prompt, and PydanticAI's notes on its settings and tools."""
+_NOTHING_SAID: Final = "(no prompt)"
 
 
 class Talk:
@@ -93,33 +111,24 @@ class Talk:
             )
 
     async def _shorter(self, context: StepContext[Any]) -> Compaction | None:
+        """Return how the older messages get shorter: by a summary, else without results of tools."""
         keep, older = self._thread.conversation.keep_phases, self._thread.older()
         if not older:
             return None
-        summary = await self._summary(older, context)
-        if summary is not None:
-            return Compaction(keep, summary)
+        if (summarizer := self._thread.conversation.summarizer) is not None:
+            failure = "it is empty"
+            try:
+                if summary := await summarize(summarizer, older, self._goal, context):
+                    return Compaction(keep, summary)
+            except Exception as error:
+                if stops(scope_of(context).parent, error):
+                    raise
+                failure = error_summary(error)
+            context.logger.warning(
+                "the conversation could not be summarized, so results of tools are dropped: %s", failure
+            )
         dropped = Compaction(keep)
         return None if self._thread.compact(dropped) is self._thread else dropped
-
-    async def _summary(self, older: Sequence[ModelMessage], context: StepContext[Any]) -> str | None:
-        """Return a summary of older messages; `None` if there is no summarizer, or if it gave no summary."""
-        summarizer = self._thread.conversation.summarizer
-        if summarizer is None:
-            return None
-        failure = "it is empty"
-        try:
-            summary = await summarize(summarizer, older, self._goal, context)
-        except Exception as error:
-            if stops(scope_of(context).parent, error):
-                raise
-            summary, failure = "", error_summary(error)
-        if summary:
-            return summary
-        context.logger.warning(
-            "the conversation could not be summarized, so results of tools are dropped: %s", failure
-        )
-        return None
 
 
 def _composed(said: Any, layers: Sequence[str]) -> Any:
@@ -129,3 +138,20 @@ def _composed(said: Any, layers: Sequence[str]) -> Any:
     if said is None:
         return list(layers)
     return [*said, *layers] if isinstance(said, list | tuple) else [said, *layers]
+
+
+def handed_over(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
+    """Return the messages without the parts that belong to their agent, and with no tool call left open.
+
+    Response ids are left out, too. A provider that continued from one would use the other agent's system
+    prompt and messages that were compacted since, or refuse an id that it has not stored.
+    """
+    return repair_messages([_handed_over(message) for message in messages])
+
+
+def _handed_over(message: ModelMessage) -> ModelMessage:
+    if not isinstance(message, ModelRequest):
+        return replace(message, provider_response_id=None, history_digest=None)
+    parts = [part for part in message.parts if not isinstance(part, _STAYS)]
+    # A history must not begin with a response.
+    return replace(message, parts=parts or [UserPromptPart(_NOTHING_SAID)], instructions=None)

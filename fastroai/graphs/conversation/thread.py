@@ -12,11 +12,15 @@ from pydantic_core import PydanticSerializationError
 from typing_extensions import TypedDict
 
 from fastroai.errors import ValueNotStorable
-from fastroai.graphs.conversation.compaction import Compaction, summary_message, without_payloads
+from fastroai.graphs.conversation.compaction import (
+    Compaction,
+    estimated_tokens,
+    summary_message,
+    tokens_in,
+    without_payloads,
+)
 from fastroai.graphs.conversation.conversation import GraphConversation
-from fastroai.graphs.conversation.history_size import estimated_tokens, tokens_in
-from fastroai.graphs.conversation.markers import BranchDone, Done, Recent, Untold
-from fastroai.graphs.conversation.prompt_layers import Narrative
+from fastroai.graphs.conversation.markers import BranchDone, Done, Narrative, Recent, Untold
 
 
 @dataclass(frozen=True, slots=True)

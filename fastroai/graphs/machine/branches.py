@@ -126,17 +126,9 @@ class Fork:
 
 
 @dataclass(slots=True)
-class Forked:
-    """A branch has forked; its branches have begun."""
-
-    fork: Fork
-
-
-@dataclass(slots=True)
 class Joined:
     """All branches of a fork are over, and their values were merged into the branch that forked."""
 
     fork: Fork
-    cause: str
     overwritten: Mapping[str, tuple[str, ...]]
     """By key, the nodes that wrote it in several branches. By default, only the last one's value is left."""

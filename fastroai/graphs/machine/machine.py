@@ -14,7 +14,7 @@ from typing import Final, Literal, TypeAlias
 
 from fastroai.graphs.errors import GraphStopped, MemoryConflict, VisitsExhausted
 from fastroai.graphs.facts import BranchTimedOut, EdgesResolved
-from fastroai.graphs.machine.branches import Branch, Fork, Forked, Joined
+from fastroai.graphs.machine.branches import Branch, Fork, Joined
 from fastroai.graphs.machine.events import Ending, Visit, decision_name
 from fastroai.graphs.machine.memory import Written
 from fastroai.graphs.machine.merging import merge, merge_failures, salvage, when_written
@@ -221,7 +221,7 @@ class GraphMachine:
                 self._leave_running(fact, fact.waits)
             case BranchTimedOut(branch=identity):
                 timed_out = self._branches.get(identity)
-                if timed_out is not None and self._goes_on(timed_out):
+                if timed_out is not None and timed_out.state == "open" and self.stopped is None:
                     self._on_timeout(timed_out, fact.error, FailureClass(fact.failure.failure_class))
             case facts.RunResumed(inputs=inputs):
                 self._resume()
@@ -337,9 +337,6 @@ class GraphMachine:
         if written:
             branch.memory.write_all(written, node, self.events)
             self._wrote[node].update(written)
-
-    def _goes_on(self, branch: Branch) -> bool:
-        return branch.state == "open" and self.stopped is None
 
     # --- from node to node ---
 
@@ -564,7 +561,7 @@ class GraphMachine:
         fork.open = len(fork.branches)
         branch.forked = fork
         branch.path.append({new.name: new.path for new in fork.branches})
-        self._decided.append(Changed(Forked(fork)))
+        self._decided.append(Changed(fork))
         for new in fork.branches:
             new.sources = (node,)
             self._branches[new.identity] = new
@@ -640,12 +637,11 @@ class GraphMachine:
             return
         self._leave_fork(fork, kept)
         join = fork.join if takes_errors or any(branch.state == "arrived" for branch in kept) else None
-        cause = f"the branches of {fork.node!r} have {'ended' if join is None else 'come together'}"
-        self._decided.append(Changed(Joined(fork, cause, overwritten)))
+        self._decided.append(Changed(Joined(fork, overwritten)))
         if join is None:
             self._end(around, "ended")
         else:
-            self._todo.append((around, join, cause))
+            self._todo.append((around, join, f"the branches of {fork.node!r} have come together"))
 
     def _leave_fork(self, fork: Fork, kept: list[Branch]) -> None:
         around = fork.branch

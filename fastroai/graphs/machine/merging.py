@@ -115,16 +115,12 @@ def _brought_together(
     written = [*base, *values]
     operands = [one.value for one in written]
     try:
-        value = _REDUCED[how](operands) if isinstance(how, str) else _folded(how, operands)
+        # A function of the user may change its arguments in place.
+        value = _REDUCED[how](operands) if isinstance(how, str) else reduce(how, map(own_copy, operands))
     except Exception as error:
         raise MemoryConflict(key, values[0].node, values[-1].node, error_summary(error)) from error
     # No single node has written it, as the next visit to that node would clear it.
     return Written(value, "", max(map(when_written, written)))
-
-
-def _folded(function: Callable[[Any, Any], Any], operands: Sequence[Any]) -> object:
-    """Combine values by a function of the user, which may change its arguments in place."""
-    return reduce(function, map(own_copy, operands))
 
 
 def _appended(values: Sequence[Any]) -> list[object]:
@@ -140,12 +136,8 @@ def _merged(values: Sequence[Any]) -> dict[object, object]:
     return merged
 
 
-def _added(values: Sequence[Any]) -> object:
-    return reduce(operator.add, values)
-
-
 _REDUCED: Final[Mapping[str, Callable[[Sequence[Any]], object]]] = {
     "append": _appended,
     "merge": _merged,
-    "add": _added,
+    "add": lambda values: reduce(operator.add, values),
 }

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, assert_never, cast
+from typing import Any, Final, NamedTuple, assert_never, cast
 
 from pydantic import JsonValue
 
 from fastroai.errors import ConfigurationError, ContractViolation, RunCorrupt
-from fastroai.graphs.facts import BranchTimedOut, EdgesResolved, MessagesAdded, ValueWritten
-from fastroai.graphs.machine.branches import Branch, Forked, Joined
+from fastroai.graphs.facts import BranchTimedOut, EdgesResolved, MessagesAdded, ResolvedEdge, ValueWritten
+from fastroai.graphs.machine.branches import Branch, Fork, Joined
 from fastroai.graphs.machine.events import Visit
 from fastroai.graphs.machine.machine import GraphMachine
 from fastroai.graphs.machine.writes import writes_of
@@ -25,12 +25,16 @@ from fastroai.runs.running.machine import Changed, Outcome, Unit, unit_of
 from fastroai.runs.running.replay import Replay, divergence_of, other_run, replay_log
 from fastroai.runtime import facts
 from fastroai.runtime.fact_base import Part, PlanFact
+from fastroai.runtime.facts import StepFinished, StepStarted
 from fastroai.steps.durability import stored_value, why_unread
 from fastroai.store.reading.trace import Divergence, RunTrace
 from fastroai.store.record.memo import Memo
 from fastroai.store.record.payloads import PayloadCodec
 from fastroai.store.record.unsealing import seal_payloads
 from fastroai.store.record.values import value_from_json
+
+_BY_OUTPUT: Final = ("conditional", "send")
+"""Kinds of edges for which the output of their node decides whether they are taken."""
 
 logger = logging.getLogger("fastroai.graphs")
 
@@ -107,7 +111,7 @@ class GraphReplay(Replay):
     def follow(self, change: Changed) -> None:
         """Update the conversations after a change of branches."""
         match change.what:
-            case Forked(fork):
+            case Fork() as fork:
                 self.threads.fork(fork)
             case Joined(fork):
                 self.threads.join(fork)
@@ -301,3 +305,34 @@ def first_divergence(setup: GraphSetup, trace: RunTrace) -> Divergence | None:
         raise RunCorrupt(trace.run_id, 1, f"the graph does not accept its inputs: {error}") from error
     replay = _ComparedReplay(setup, inputs, recorded, recorded.opened.part, None, known={})
     return divergence_of(replay, recorded, "")
+
+
+def needed_by_graph(recorded: Memo, definition: JsonValue) -> Iterable[StepFinished]:
+    """Return the latest outputs that a graph is sure to read.
+
+    These are outputs of terminals, of nodes whose taken edges lead to nodes that have not finished, and of
+    nodes whose output decides which edges are taken.
+    """
+    latest: dict[str, StepFinished] = {}
+    edges: dict[str, Sequence[ResolvedEdge]] = {}
+    left: set[str] = set()
+    for _, entry in recorded.history(""):
+        if isinstance(entry, StepStarted):
+            left.add(entry.step_id)
+            edges.pop(entry.step_id, None)
+        elif isinstance(entry, StepFinished):
+            latest[entry.step_id] = entry
+            left.discard(entry.step_id)
+        elif isinstance(entry, EdgesResolved):
+            edges[entry.step_id] = entry.edges
+            if any(edge.taken for edge in entry.edges):  # an edge taken after a failure handles the failure
+                left.discard(entry.step_id)
+    return [
+        entry
+        for node, entry in latest.items()
+        if node not in edges
+        or any(
+            edge.when in _BY_OUTPUT or (edge.taken and (edge.target in left or edge.target not in latest))
+            for edge in edges[node]
+        )
+    ]

@@ -27,7 +27,6 @@ class Conditions:
         self.parsed: dict[Edge, Expression] = {}
         self._nodes, self._pauses = nodes, pauses
         self._memory = frozenset(_in_memory(nodes)) | frozenset(() if accepts is None else accepts.names)
-        self._fields: dict[str, frozenset[str] | None] = {}
         self._has_sends = False
 
     def problems(self, edges: Sequence[tuple[int, Edge]]) -> Iterator[GraphProblem]:
@@ -69,11 +68,6 @@ class Conditions:
 
     def _fields_of(self, source: str) -> frozenset[str] | None:
         """Return the names that a node's output is known to have; `None` if it may have any."""
-        if source not in self._fields:
-            self._fields[source] = self._find_fields(source)
-        return self._fields[source]
-
-    def _find_fields(self, source: str) -> frozenset[str] | None:
         node = self._nodes[source]
         written = frozenset(_names(node.writes))
         fields = declared_fields(self._output_type(source))

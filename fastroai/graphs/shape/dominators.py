@@ -1,140 +1,72 @@
-"""Dominators of a flow graph, and nearest common ancestors in their tree. Nothing here recurses."""
+"""Dominators of a flow graph, as a tree. Nothing here recurses."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from heapq import heapify, heappop, heappush
 from typing import Generic, TypeVar
 
 V = TypeVar("V", bound=Hashable)
 
 
-def immediate_dominators(successors: Mapping[V, Sequence[V]], root: V) -> dict[V, V]:
-    """Return the immediate dominator of each vertex that can be reached from the root.
+class DominatorTree(Generic[V]):
+    """The vertices that can be reached from the root of a flow graph, each below its immediate dominator.
 
-    That is the nearest other vertex on every path from the root to the vertex. The root comes first, as its
-    own dominator; each vertex comes after its dominator. Every vertex must be a key of `successors`.
+    That is the nearest other vertex on every path from the root to the vertex. The root is its own dominator.
 
-    Lengauer and Tarjan, "A fast algorithm for finding dominators in a flowgraph" (1979), with simple path
-    compression: O(m log n).
-    """
-    order, parent = _depth_first(successors, root)
-    dominator = _Dominators(_numbered_predecessors(successors, order), parent).found()
-    return {vertex: order[dominator[number]] for number, vertex in enumerate(order)}
-
-
-def _depth_first(successors: Mapping[V, Sequence[V]], root: V) -> tuple[list[V], list[int]]:
-    """Return the vertices in depth-first order, and the number of each vertex's parent in the search tree."""
-    order, parent = [root], [0]
-    seen = {root}
-    path: list[tuple[int, Iterator[V]]] = [(0, iter(successors[root]))]
-    while path:
-        number, untried = path[-1]
-        vertex = next((vertex for vertex in untried if vertex not in seen), None)
-        if vertex is None:
-            path.pop()
-            continue
-        seen.add(vertex)
-        path.append((len(order), iter(successors[vertex])))
-        order.append(vertex)
-        parent.append(number)
-    return order, parent
-
-
-def _numbered_predecessors(successors: Mapping[V, Sequence[V]], order: Sequence[V]) -> list[list[int]]:
-    numbers = {vertex: number for number, vertex in enumerate(order)}
-    predecessors: list[list[int]] = [[] for _ in order]
-    for number, vertex in enumerate(order):
-        for after in successors[vertex]:
-            predecessors[numbers[after]].append(number)
-    return predecessors
-
-
-class _Dominators:
-    """The algorithm of Lengauer and Tarjan. A vertex is its number in a depth-first search."""
-
-    def __init__(self, predecessors: list[list[int]], parent: list[int]) -> None:
-        count = len(parent)
-        self._predecessors, self._parent = predecessors, parent
-        self._semi = list(range(count))
-        """Semidominator of each vertex: the least number with a path to it through higher numbers."""
-        self._ancestor: list[int | None] = [None] * count
-        """Ancestor of each vertex in the forest of processed vertices, whose paths are compressed."""
-        self._least = list(range(count))
-        """For each vertex, the one with the least semidominator on the compressed path to its ancestor."""
-
-    def found(self) -> list[int]:
-        semi, parent = self._semi, self._parent
-        dominator = [0] * len(parent)
-        waiting: list[list[int]] = [[] for _ in parent]
-        for vertex in range(len(parent) - 1, 0, -1):
-            for before in self._predecessors[vertex]:
-                semi[vertex] = min(semi[vertex], semi[self._evaluate(before)])
-            waiting[semi[vertex]].append(vertex)
-            above = self._ancestor[vertex] = parent[vertex]
-            for other in waiting[above]:
-                least = self._evaluate(other)
-                dominator[other] = least if semi[least] < semi[other] else above
-            waiting[above].clear()
-        for vertex in range(1, len(parent)):
-            if dominator[vertex] != semi[vertex]:
-                dominator[vertex] = dominator[dominator[vertex]]
-        return dominator
-
-    def _evaluate(self, vertex: int) -> int:
-        """Return the vertex with the least semidominator on the path from `vertex` to its root."""
-        ancestor, least, semi = self._ancestor, self._least, self._semi
-        path: list[tuple[int, int]] = []
-        below, above = vertex, ancestor[vertex]
-        while above is not None and ancestor[above] is not None:
-            path.append((below, above))
-            below, above = above, ancestor[above]
-        for below, above in reversed(path):
-            if semi[least[above]] < semi[least[below]]:
-                least[below] = least[above]
-            ancestor[below] = ancestor[above]
-        return least[vertex]
-
-
-class AncestorTree(Generic[V]):
-    """Finds nearest common ancestors, in a number of steps that is logarithmic in the depth.
-
-    Each vertex knows its parent, and one ancestor farther up to jump to. All vertices of one depth jump
-    equally far (Myers, "An applicative random-access stack", 1983).
+    Cooper, Harvey and Kennedy, "A Simple, Fast Dominance Algorithm" (2001).
     """
 
-    def __init__(self, parents: Mapping[V, V], root: V) -> None:
-        """`parents` lists each vertex after its own parent. The root may be its own parent."""
-        self._parent: dict[V, V] = {root: root}
-        self._jump: dict[V, V] = {root: root}
-        self._depth: dict[V, int] = {root: 0}
-        for vertex, parent in parents.items():
-            if vertex != root:
-                self._add(vertex, parent)
+    def __init__(self, successors: Mapping[V, Sequence[V]], root: V) -> None:
+        """Find the dominators. Every vertex must be a key of `successors`."""
+        self._order = _reverse_postorder(successors, root)
+        self._numbers = {vertex: number for number, vertex in enumerate(self._order)}
+        self._above = {0: 0}
+        """Number of the dominator of each vertex, by the number of the vertex. The root has 0."""
+        before: list[list[int]] = [[] for _ in self._order]
+        for number, vertex in enumerate(self._order):
+            for after in successors[vertex]:
+                before[self._numbers[after]].append(number)
+        changes = True
+        while changes:
+            changes = False
+            for number in range(1, len(self._order)):
+                dominator = self._meeting(one for one in before[number] if one in self._above)
+                changes |= self._above.get(number) != dominator
+                self._above[number] = dominator
 
     def __contains__(self, vertex: V) -> bool:
-        return vertex in self._parent
+        return vertex in self._numbers
 
-    def common_ancestor(self, one: V, other: V) -> V:
-        """Return the nearest common ancestor of two vertices. A vertex counts as its own ancestor."""
-        depth, jump, parent = self._depth, self._jump, self._parent
-        level = min(depth[one], depth[other])
-        one, other = self._up(one, level), self._up(other, level)
-        while one != other:
-            farther = jump[one] != jump[other]
-            one, other = (jump[one], jump[other]) if farther else (parent[one], parent[other])
-        return one
+    def above(self, vertex: V) -> V:
+        """Return the immediate dominator of a vertex in the tree."""
+        return self._order[self._above[self._numbers[vertex]]]
 
-    def _add(self, vertex: V, parent: V) -> None:
-        depth, far = self._depth, self._jump[parent]
-        farther = self._jump[far]
-        equal = depth[parent] - depth[far] == depth[far] - depth[farther]
-        self._parent[vertex] = parent
-        self._jump[vertex] = farther if equal else parent
-        depth[vertex] = depth[parent] + 1
+    def common_ancestor(self, vertices: Iterable[V]) -> V:
+        """Return the nearest common ancestor of vertices. A vertex counts as its own ancestor."""
+        return self._order[self._meeting(self._numbers[vertex] for vertex in vertices)]
 
-    def _up(self, vertex: V, level: int) -> V:
-        depth, jump = self._depth, self._jump
-        while depth[vertex] > level:
-            far = jump[vertex]
-            vertex = far if depth[far] >= level else self._parent[vertex]
-        return vertex
+    def _meeting(self, numbers: Iterable[int]) -> int:
+        waiting = [-number for number in numbers]  # the highest number first, as ancestors have lower ones
+        heapify(waiting)
+        while len(waiting) > 1:
+            if (highest := heappop(waiting)) != waiting[0]:
+                heappush(waiting, -self._above[-highest])
+        return -waiting[0]
+
+
+def _reverse_postorder(successors: Mapping[V, Sequence[V]], root: V) -> list[V]:
+    """Return the vertices that can be reached from the root, each before those that only it leads to."""
+    seen, finished = {root}, list[V]()
+    path: list[tuple[V, Iterator[V]]] = [(root, iter(successors[root]))]
+    while path:
+        vertex, untried = path[-1]
+        for following in untried:
+            if following not in seen:
+                seen.add(following)
+                path.append((following, iter(successors[following])))
+                break
+        else:
+            finished.append(vertex)
+            path.pop()
+    return finished[::-1]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import reduce
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
-from fastroai.graphs.shape.dominators import AncestorTree, immediate_dominators
+from fastroai.graphs.shape.dominators import DominatorTree
 from fastroai.graphs.shape.edge import Edge
 
 if TYPE_CHECKING:
@@ -45,10 +44,8 @@ DEFAULT_STEPS_PER_NODE: Final = 3
 class GraphPlan:
     """Nodes, edges and policies of a graph that can run."""
 
-    nodes: tuple[str, ...]
-    """Ids of all nodes, in declaration order."""
     edges: Mapping[str, tuple[Edge, ...]]
-    """Outgoing edges by source, in declaration order; every node is a key."""
+    """Outgoing edges by source. The keys are the ids of all nodes. Both are in the order of declaration."""
     conditions: Mapping[Edge, Expression] = field(compare=False)
     """Parsed conditions of the `conditional` edges; not compared, as the edges have the same texts."""
     entry: str
@@ -80,16 +77,16 @@ class GraphPlan:
         init=False, repr=False, compare=False, default_factory=dict
     )
     """Cache of `routed`: routes that do not depend on the node's output, by node and outcome."""
-    _tree: AncestorTree[str | None] = field(init=False, repr=False, compare=False)
+    _tree: DominatorTree[str | None] = field(init=False, repr=False, compare=False)
     _joins: dict[tuple[tuple[str, ...], tuple[str, ...]], str | None] = field(
         init=False, repr=False, compare=False, default_factory=dict
     )
 
     def __post_init__(self) -> None:
-        dominators = immediate_dominators(_ways_back(self.edges, self.terminals), None)
-        found = {node: dominators.get(node) for node in self.nodes}
+        tree: DominatorTree[str | None] = DominatorTree(_ways_back(self.edges, self.terminals), None)
+        found = {node: tree.above(node) if node in tree else None for node in self.edges}
         object.__setattr__(self, "post_dominators", MappingProxyType(found))
-        object.__setattr__(self, "_tree", AncestorTree(dominators, None))
+        object.__setattr__(self, "_tree", tree)
         asking = (
             node for node, edges in self.edges.items() if any(one.when == "llm_decide" for one in edges)
         )
@@ -105,14 +102,10 @@ class GraphPlan:
         """
         key = targets, sent_to
         if key not in self._joins:
-            self._joins[key] = self._join(targets, sent_to)
+            ends = [*targets, *(self.post_dominators[target] for target in sent_to)]
+            leads_out = all(target in self._tree for target in (*targets, *sent_to))
+            self._joins[key] = self._tree.common_ancestor(ends) if leads_out else None
         return self._joins[key]
-
-    def _join(self, targets: tuple[str, ...], sent_to: tuple[str, ...]) -> str | None:
-        if not all(target in self._tree for target in (*targets, *sent_to)):
-            return None
-        ends = [*targets, *(self.post_dominators[target] for target in sent_to)]
-        return reduce(self._tree.common_ancestor, ends)
 
 
 def _ways_back(

@@ -26,7 +26,6 @@ _TOGETHER: Final[Mapping[When, frozenset[When]]] = {
 class Shape:
     """The nodes, the edges between them, the entry and the terminals. Every name in it is a node."""
 
-    nodes: tuple[str, ...]
     edges: Mapping[str, tuple[Edge, ...]]
     """Outgoing edges by source; every node is a key."""
     entry: str | None
@@ -34,18 +33,18 @@ class Shape:
 
     @classmethod
     def of(
-        cls,
-        edges: Mapping[str, tuple[Edge, ...]],
-        entry: str | None,
-        terminals: Sequence[str] | None,
+        cls, nodes: Iterable[str], edges: Iterable[Edge], entry: str | None, terminals: Iterable[str] | None
     ) -> Shape:
         """Make a shape. If the entry or the terminals are not given, find them from the edges."""
+        found: dict[str, tuple[Edge, ...]] = dict.fromkeys(nodes, ())
+        for edge in edges:
+            found[edge.source] += (edge,)
         if entry is None:
-            beginnings = _beginnings(edges)
+            beginnings = _beginnings(found)
             entry = beginnings[0] if len(beginnings) == 1 else None
         if terminals is None:
-            terminals = [node for node, outgoing in edges.items() if not outgoing]
-        return cls(tuple(edges), edges, entry, tuple(dict.fromkeys(terminals)))
+            terminals = [node for node, outgoing in found.items() if not outgoing]
+        return cls(found, entry, tuple(dict.fromkeys(terminals)))
 
     def problems(self, on_branch_failure: OnBranchFailure) -> Iterator[GraphProblem]:
         """Yield every problem that keeps runs from getting from the entry to a terminal."""
@@ -53,14 +52,14 @@ class Shape:
         yield from self._terminal_problems()
         if not self.terminals:
             return
-        back: dict[str, list[str]] = {node: [] for node in self.nodes}
-        sure: dict[str, list[str]] = {node: [] for node in self.nodes}
+        back: dict[str, list[str]] = {node: [] for node in self.edges}
+        sure: dict[str, list[str]] = {node: [] for node in self.edges}
         for edge in chain.from_iterable(self.edges.values()):
             back[edge.target].append(edge.source)
             if edge.when != "on_failure":
                 sure[edge.target].append(edge.source)
         ending = _reached(self.terminals, back)
-        if lost := [node for node in self.nodes if node not in ending]:
+        if lost := [node for node in self.edges if node not in ending]:
             message = f"no terminal can be reached from {_listed(lost)}; add edges, or say terminals=[...]"
             yield GraphProblem(message, ("nodes", lost[0]))
         if on_branch_failure == "fail_all":
@@ -74,7 +73,7 @@ class Shape:
             yield GraphProblem(f"{among} {which}; say where it begins: entry='...'", ("entry",))
             return
         reached = _reached([self.entry], {node: _targets(outgoing) for node, outgoing in self.edges.items()})
-        if lost := [node for node in self.nodes if node not in reached]:
+        if lost := [node for node in self.edges if node not in reached]:
             message = f"{_listed(lost)} cannot be reached from the entry {self.entry!r}; add an edge to it"
             yield GraphProblem(message, ("nodes", lost[0]))
 

@@ -12,17 +12,9 @@ from fastroai.contracts.accepted import Accepted
 from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.graphs.conversation.conversation import MODES
 from fastroai.graphs.errors import GraphProblem, GraphValidationError
-from fastroai.graphs.names import expected_words, is_name, listed, names_problems
 from fastroai.graphs.shape.conditions import Conditions
 from fastroai.graphs.shape.edge import Edge
-from fastroai.graphs.shape.edge_problems import (
-    decision_problems,
-    edge_problems,
-    same_edge_problems,
-    send_problems,
-)
 from fastroai.graphs.shape.node import Node
-from fastroai.graphs.shape.node_problems import EDGES_SAY, node_problems
 from fastroai.graphs.shape.plan import (
     DEFAULT_MAX_STEPS,
     DEFAULT_STEPS_PER_NODE,
@@ -33,6 +25,18 @@ from fastroai.graphs.shape.plan import (
     OnBranchFailure,
     OnConflict,
     Reducer,
+)
+from fastroai.graphs.shape.problems import (
+    EDGES_SAY,
+    decision_problems,
+    edge_problems,
+    expected_words,
+    is_name,
+    listed,
+    names_problems,
+    node_problems,
+    same_edge_problems,
+    send_problems,
 )
 from fastroai.graphs.shape.shape import Shape
 from fastroai.records import Duration, NotGiven
@@ -93,13 +97,13 @@ def build_plan(
         *send_problems(indexed, nodes, pauses),
     ]
     # With a misspelt name, it is not known which nodes are connected.
-    shape = None if unknown or not nodes else _shape(indexed, nodes, entry, terminals)
-    if shape is not None:
+    shape: Shape | None = None
+    if nodes and not unknown:
+        shape = Shape.of(nodes, (edge for _, edge in indexed), entry, terminals)
         problems += shape.problems(on_branch_failure)
     if problems or shape is None or shape.entry is None:
         raise GraphValidationError(graph, tuple(problems))
     return GraphPlan(
-        nodes=shape.nodes,
         edges=shape.edges,
         conditions=conditions.parsed,
         entry=shape.entry,
@@ -116,18 +120,6 @@ def build_plan(
         reducers=dict(reducers or {}),
         max_concurrency=max_concurrency,
     )
-
-
-def _shape(
-    edges: Sequence[tuple[int, Edge]],
-    nodes: Mapping[str, Node[Any]],
-    entry: str | None,
-    terminals: Sequence[str] | None,
-) -> Shape:
-    outgoing: dict[str, list[Edge]] = {node_id: [] for node_id in nodes}
-    for _, edge in edges:
-        outgoing[edge.source].append(edge)
-    return Shape.of({node_id: tuple(each) for node_id, each in outgoing.items()}, entry, terminals)
 
 
 def _config_problems(config: PipelineConfig | None) -> Iterator[GraphProblem]:

@@ -521,14 +521,12 @@ class RunHistory:
             ConfigurationError: `run_id` cannot be the id of a run.
             RunNotFound: there is no such run.
             RunStatusConflict: the run has finished, or was cancelled before.
-            RunInProgress: a process has resumed the run meanwhile.
+            RunInProgress: processes have resumed the run, and let it go, again and again meanwhile.
             RunCorrupt: the record of the run cannot be read, or has a codec that this history does not have.
         """
-        from fastroai.store.record.halting import cancel_halted, cancel_waiting_rows, signal_elsewhere
+        from fastroai.store.record.halting import cancel_elsewhere
 
-        if not await signal_elsewhere(self._store, run_id, "cancel"):
-            await cancel_halted(self._store, run_id, self._codec)
-            await cancel_waiting_rows(self._store, run_id, self._codec)
+        await cancel_elsewhere(self._store, run_id, self._codec)
 
     async def delete(self, run_id: str, *, force: bool = False) -> None:
         """Delete a run. If this is interrupted, the run is either unchanged or deleted.

@@ -49,6 +49,26 @@ async def signal_elsewhere(store: RunStore, run_id: str, signal: Signal) -> bool
     return False
 
 
+async def cancel_elsewhere(store: RunStore, run_id: str, codec: PayloadCodec | None) -> None:
+    """Cancel a run and the runs of its rows that wait: in the process that has it, or without one.
+
+    Raises:
+        RunNotFound: the store has no such run.
+        RunStatusConflict: it has finished, or was cancelled before.
+        RunInProgress: processes have taken it up, and let it go, again and again meanwhile.
+        RunCorrupt: it cannot be read, or went through another codec.
+    """
+    for left in reversed(range(_TRIES)):
+        if await signal_elsewhere(store, run_id, "cancel"):
+            return
+        try:
+            await cancel_halted(store, run_id, codec)
+            return await cancel_waiting_rows(store, run_id, codec)
+        except RunInProgress:  # a process has taken it up meanwhile, which gets the signal
+            if not left:
+                raise
+
+
 async def cancel_halted(store: RunStore, run_id: str, codec: PayloadCodec | None) -> None:
     """Cancel a run that no process runs: it is paused, has failed, or its process died.
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from fastroai.testing.protocols.wire import (
-    Asked,
     Conversation,
     OpenAIWire,
     ServerEvent,
@@ -24,7 +23,13 @@ class Chat(OpenAIWire):
     id_prefix = "chatcmpl-"
 
     def _conversation(self, body: JsonObject) -> Conversation:
-        conversation = Conversation()
+        conversation = Conversation(
+            tools=openai_tools(body.get("tools")),
+            tool_choice=openai_tool_choice(body.get("tool_choice")),
+            output_schema=openai_output_schema(body.get("response_format") or {}),
+            max_tokens=body.get("max_completion_tokens") or body.get("max_tokens"),
+            include_usage=bool((body.get("stream_options") or {}).get("include_usage")),
+        )
         for message in body["messages"]:
             if message["role"] == "tool":
                 conversation.result(message["tool_call_id"], message["content"])
@@ -34,15 +39,6 @@ class Chat(OpenAIWire):
             for call in message.get("tool_calls") or ():
                 conversation.call(call["id"], call["function"]["name"], call["function"]["arguments"])
         return conversation
-
-    def _asked(self, body: JsonObject) -> Asked:
-        return Asked(
-            tools=openai_tools(body.get("tools")),
-            tool_choice=openai_tool_choice(body.get("tool_choice")),
-            output_schema=openai_output_schema(body.get("response_format") or {}),
-            max_tokens=body.get("max_completion_tokens") or body.get("max_tokens"),
-            include_usage=bool((body.get("stream_options") or {}).get("include_usage")),
-        )
 
     def body(self, answer: Answer) -> JsonObject:
         """Return a completion."""

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 
-from fastroai.testing.protocols.wire import Asked, Conversation, ServerEvent, ToolChoice, Wire, text_of
+from fastroai.testing.protocols.wire import Conversation, ServerEvent, ToolChoice, Wire, text_of
 from fastroai.testing.replies import Usage
 from fastroai.testing.requests import JsonObject, Tool
 from fastroai.testing.served_answers import Answer, Call
@@ -36,7 +36,16 @@ class Messages(Wire):
     id_prefix = "msg_"
 
     def _conversation(self, body: JsonObject) -> Conversation:
-        conversation = Conversation()
+        conversation = Conversation(
+            tools=tuple(
+                Tool(tool["name"], tool.get("description") or "", tool["input_schema"])
+                for tool in body.get("tools") or ()
+                if tool.get("type", "custom") == "custom"  # other tools run at Anthropic
+            ),
+            tool_choice=_tool_choice(body.get("tool_choice") or {}),
+            output_schema=((body.get("output_config") or {}).get("format") or {}).get("schema"),
+            max_tokens=body["max_tokens"],
+        )
         if body.get("system"):
             conversation.say("system", body["system"])
         for message in body["messages"]:
@@ -49,18 +58,6 @@ class Messages(Wire):
                 elif block["type"] == "tool_result":
                     conversation.result(block["tool_use_id"], block.get("content"))
         return conversation
-
-    def _asked(self, body: JsonObject) -> Asked:
-        return Asked(
-            tools=tuple(
-                Tool(tool["name"], tool.get("description") or "", tool["input_schema"])
-                for tool in body.get("tools") or ()
-                if tool.get("type", "custom") == "custom"  # other tools run at Anthropic
-            ),
-            tool_choice=_tool_choice(body.get("tool_choice") or {}),
-            output_schema=((body.get("output_config") or {}).get("format") or {}).get("schema"),
-            max_tokens=body["max_tokens"],
-        )
 
     def body(self, answer: Answer) -> JsonObject:
         """Return a message."""

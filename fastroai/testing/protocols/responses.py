@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from fastroai.testing.protocols.wire import (
-    Asked,
     Conversation,
     OpenAIWire,
     ServerEvent,
@@ -26,7 +25,12 @@ class Responses(OpenAIWire):
     id_prefix = "resp_"
 
     def _conversation(self, body: JsonObject) -> Conversation:
-        conversation = Conversation()
+        conversation = Conversation(
+            tools=openai_tools(body.get("tools")),
+            tool_choice=openai_tool_choice(body.get("tool_choice")),
+            output_schema=openai_output_schema((body.get("text") or {}).get("format") or {}),
+            max_tokens=body.get("max_output_tokens"),
+        )
         if body.get("instructions"):
             conversation.say("system", body["instructions"])
         items = body["input"]
@@ -39,14 +43,6 @@ class Responses(OpenAIWire):
                 case "function_call_output":
                     conversation.result(item["call_id"], item["output"])
         return conversation
-
-    def _asked(self, body: JsonObject) -> Asked:
-        return Asked(
-            tools=openai_tools(body.get("tools")),
-            tool_choice=openai_tool_choice(body.get("tool_choice")),
-            output_schema=openai_output_schema((body.get("text") or {}).get("format") or {}),
-            max_tokens=body.get("max_output_tokens"),
-        )
 
     def body(self, answer: Answer) -> JsonObject:
         """Return the object of a response that has ended."""

@@ -52,7 +52,7 @@ class Wire(ABC):
         if not isinstance(body, dict) or not isinstance(body.get("model"), str):
             raise BadRequestError("expected a JSON object with 'model'")
         try:
-            conversation, asked = self._conversation(body), self._asked(body)
+            conversation = self._conversation(body)
             return ServedRequest(
                 protocol=self.name,
                 model=body["model"],
@@ -60,13 +60,13 @@ class Wire(ABC):
                 messages=tuple(conversation.messages),
                 tool_calls=tuple(conversation.tool_calls),
                 tool_results=tuple(conversation.tool_results),
-                tools=asked.tools,
-                tool_choice=asked.tool_choice[0],
-                allowed_tools=asked.tool_choice[1],
-                output_schema=asked.output_schema,
+                tools=conversation.tools,
+                tool_choice=conversation.tool_choice[0],
+                allowed_tools=conversation.tool_choice[1],
+                output_schema=conversation.output_schema,
                 stream=bool(body.get("stream")),
-                include_usage=asked.include_usage,
-                max_tokens=asked.max_tokens,
+                include_usage=conversation.include_usage,
+                max_tokens=conversation.max_tokens,
                 service_tier=body.get("service_tier"),
                 headers=headers,
                 body=body,
@@ -77,9 +77,6 @@ class Wire(ABC):
 
     @abstractmethod
     def _conversation(self, body: JsonObject) -> "Conversation": ...
-
-    @abstractmethod
-    def _asked(self, body: JsonObject) -> "Asked": ...
 
     @abstractmethod
     def body(self, answer: Answer) -> JsonObject:
@@ -98,21 +95,15 @@ ToolChoice: TypeAlias = tuple[Literal["auto", "required", "none"], frozenset[str
 """Whether a tool must be called, and the tools that the model may choose, by name; `None` allows all."""
 
 
-@dataclass(frozen=True)
-class Asked:
-    """The demands of a request on the answer, read from the fields of its protocol."""
+@dataclass
+class Conversation:
+    """The demands of a request on the answer, and its conversation so far, gathered while it is read."""
 
     tools: tuple[Tool, ...]
     tool_choice: ToolChoice
     output_schema: JsonObject | None
     max_tokens: int | None
     include_usage: bool = True
-
-
-@dataclass
-class Conversation:
-    """The conversation that a request has so far, gathered while it is read."""
-
     system: list[str] = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
     tool_calls: list[ToolCall] = field(default_factory=list)

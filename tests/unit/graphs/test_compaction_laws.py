@@ -24,7 +24,7 @@ from support.histories import agent_calls, phases
 
 from fastroai.graphs.conversation.compaction import Compaction, without_payloads
 from fastroai.graphs.conversation.conversation import GraphConversation
-from fastroai.graphs.conversation.handover import handed_over
+from fastroai.graphs.conversation.talk import handed_over
 from fastroai.graphs.conversation.thread import Phase, Thread
 
 compactions = st.builds(Compaction, keep=st.integers(1, 3), summary=st.none() | st.just("what was before"))

@@ -25,7 +25,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.usage import RequestUsage
 
-from fastroai.graphs.conversation.history_size import TOKENS_PER_FILE, estimated_tokens, tokens_in
+from fastroai.graphs.conversation.compaction import TOKENS_PER_FILE, estimated_tokens, tokens_in
 
 IMAGE = BinaryContent(b"\x00" * 100_000, media_type="image/png")
 

@@ -13,7 +13,7 @@ from fastroai.graphs.shape.plan import GraphPlan
 from fastroai.runtime import FailureClass
 from fastroai.steps.visits import NodeFailure
 
-PLAN = GraphPlan(nodes=("a",), edges={"a": ()}, conditions={}, entry="a", terminals=("a",))
+PLAN = GraphPlan(edges={"a": ()}, conditions={}, entry="a", terminals=("a",))
 
 
 def test_a_failure_after_the_fork_stays_the_latest_one() -> None:

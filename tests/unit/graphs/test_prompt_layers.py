@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from fastroai.graphs.conversation.markers import Done
-from fastroai.graphs.conversation.prompt_layers import KEYS_TOLD, NODES_TOLD, Narrative, layers
+from fastroai.graphs.conversation.markers import KEYS_TOLD, NODES_TOLD, Done, Narrative, layers
 
 
 def test_the_layers_are_goal_narrative_and_focus_in_this_order() -> None:

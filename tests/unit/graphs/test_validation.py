@@ -62,7 +62,12 @@ def test_a_plan_has_what_the_machine_needs() -> None:
     plan = built(
         nodes, edges, terminals=["c", "b", "c"][:1], pause_nodes={"c"}, max_steps=7, max_concurrency=3
     )
-    assert (plan.nodes, plan.entry, plan.terminals, plan.pauses) == (("a", "b", "c"), "a", ("c",), {"c"})
+    assert (tuple(plan.edges), plan.entry, plan.terminals, plan.pauses) == (
+        ("a", "b", "c"),
+        "a",
+        ("c",),
+        {"c"},
+    )
     assert plan.edges == {"a": tuple(edges[:2]), "b": (edges[2],), "c": ()}
     assert plan.conditions == {edges[1]: Expression("x > 1")}
     assert (plan.reads, plan.writes, plan.max_visits) == ({"b": {"x"}}, {"a": ("x",)}, {"b": 2})
@@ -201,7 +206,7 @@ def test_edges_say_what_a_failure_does() -> None:
     assert problem({"a": lenient}) == f"node 'a' sets on_error='continue'; {told}"
     assert problem({"a": strict}) == f"node 'a' sets on_error='fail'; {told}"
     assert problem("a", config=PipelineConfig(on_error="fail")) == f"config sets on_error='fail'; {told}"
-    assert built("a", [], config=PipelineConfig(retries=1)).nodes == ("a",)
+    assert [*built("a", [], config=PipelineConfig(retries=1)).edges] == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -268,7 +273,7 @@ def test_a_reducer_of_a_key_that_no_node_writes_is_refused_where_all_say_what_th
 
 
 def test_a_conversation_that_is_no_word_is_not_checked_here() -> None:
-    assert built("a", [], conversation=object()).nodes == ("a",)
+    assert [*built("a", [], conversation=object()).edges] == ["a"]
 
 
 # --- where a run begins and ends ---

@@ -7,11 +7,11 @@ import pytest
 
 from fastroai import Budget, StepContext, step
 from fastroai.errors import ConfigurationError
+from fastroai.graphs.document import GraphDocument, load_graph_yaml
 from fastroai.graphs.errors import GraphValidationError
 from fastroai.graphs.shape.edge import Edge
 from fastroai.graphs.shape.node import Node
 from fastroai.graphs.shape.validation import build_plan
-from fastroai.graphs.text.yaml import GraphDocument, load_graph_yaml
 
 
 @step

@@ -6,10 +6,9 @@ import pytest
 
 from fastroai import Budget, StepContext, step
 from fastroai.errors import ConfigurationError, MissingExtraError
+from fastroai.graphs.document import GraphArguments, dump_graph_yaml
 from fastroai.graphs.shape.edge import Edge
 from fastroai.graphs.shape.node import Node
-from fastroai.graphs.text.yaml import GraphArguments
-from fastroai.graphs.text.yaml_writing import dump_graph_yaml
 
 
 @step

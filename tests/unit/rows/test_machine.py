@@ -7,11 +7,16 @@ from hypothesis import strategies as st
 from support.examples import examples
 
 from fastroai.rows.facts import RowEnded
-from fastroai.rows.machine import AskRow, GiveBack, RowCut, RowMachine, RowRead, RowsEnded
+from fastroai.rows.machine import AskRow, GiveBack, RowCut, RowMachine, RowsEnded
+from fastroai.rows.source import ReadRow
 from fastroai.runtime.fact_base import FailureFacts
 from fastroai.runtime.facts import PauseRequested, RunFinished, RunResumed, RunStarted, StopRequested
 
 FAILURE = FailureFacts(error_type="ValueError", message="no", failure_class="terminal")
+
+
+def row(number: int, key: str, *, is_keyed: bool = False) -> ReadRow:
+    return ReadRow(number, key, is_keyed, inputs={}, shown={}, asked="x")
 
 
 def definition(declared: str) -> dict[str, object]:
@@ -44,7 +49,7 @@ def test_each_row_is_asked_unless_its_answer_to_this_question_is_on_record(
     machine.handle(RunResumed(definition=definition("1")))  # type: ignore[arg-type]
     open_rows = []
     for number, key in enumerate("abcdef"):
-        [decision] = machine.handle(RowRead(number, key, "x", True))
+        decision = machine.read(row(number, key, is_keyed=True))
         known = last.get(key)
         assert isinstance(decision, GiveBack if known == ("x", "1", False) else AskRow)
         open_rows += [] if isinstance(decision, GiveBack) else [number]
@@ -66,7 +71,7 @@ def test_a_pause_lets_rows_end_and_a_stop_cancels_them() -> None:
     for request, status in ((PauseRequested(), "paused"), (StopRequested(reason="enough"), "cancelled")):
         machine = RowMachine()
         machine.handle(RunStarted(definition=definition("1")))  # type: ignore[arg-type]
-        machine.handle(RowRead(0, "a", "x"))
+        machine.read(row(0, "a"))
         names = [type(one).__name__ for one in machine.handle(request)]
         assert names == (["StopReading"] if status == "paused" else ["StopReading", "CancelRows"])
         [finish] = machine.handle(RowCut(0, "a", "cancelled"))
@@ -78,7 +83,7 @@ def test_a_budget_lets_the_other_rows_end_and_then_ends_the_run() -> None:
     machine = RowMachine()
     machine.handle(RunStarted(definition=definition("1")))  # type: ignore[arg-type]
     for number in range(2):
-        machine.handle(RowRead(number, str(number), "x"))
+        machine.read(row(number, str(number)))
     assert [type(one).__name__ for one in machine.handle(RowCut(0, "0", "budget"))] == ["StopReading"]
     [finish] = machine.handle(RowEnded(number=1, key="1"))
     assert isinstance(finish, RunFinished)
@@ -90,6 +95,6 @@ def test_a_machine_keeps_nothing_of_the_rows_of_a_new_run() -> None:
     machine.handle(RunStarted(definition=definition("1")))  # type: ignore[arg-type]
     before = vars(machine) | {"_rows_read": 1_000}
     for number in range(1_000):
-        machine.handle(RowRead(number, str(number), "x"))
+        machine.read(row(number, str(number)))
         machine.handle(RowEnded(number=number, key=str(number)))
     assert vars(machine) == before

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from support.patience import PATIENCE
 from support.stored_runs import change_header
 from support.viewed_runs import asking
 
-from fastroai import MemoryRunStore, Pipeline, RunHistory, StepContext, step
-from fastroai.errors import ConfigurationError, RunNotFound, RunStatusConflict
-from fastroai.store import EncryptingCodec, RunQuery
+from fastroai import MemoryRunStore, Pipeline, PipelineResult, RunHistory, StepContext, step
+from fastroai.errors import ConfigurationError, RunNotFound, RunStatusConflict, StepExecutionError
+from fastroai.store import EncryptingCodec, RunQuery, StoredValues
 
 
 class Slow:
@@ -52,6 +54,45 @@ async def test_a_running_run_is_cancelled() -> None:
     await slow.begun.wait()
     await RunHistory(store).cancel("r")
     assert (await asyncio.wait_for(run, PATIENCE)).status == "cancelled"
+
+
+class TakenUpMeanwhile(MemoryRunStore):
+    """A store in which a process takes a run up as soon as another one has read its header."""
+
+    meanwhile: Callable[[], Awaitable[object]] | None = None
+
+    async def read(self, key: str, *, after: int = 0, limit: int | None = None) -> StoredValues:
+        found = await super().read(key, after=after, limit=limit)
+        if self.meanwhile is not None and key == "run:r":
+            meanwhile, self.meanwhile = self.meanwhile, None
+            await meanwhile()
+        return found
+
+
+async def test_a_run_that_a_process_takes_up_while_it_is_cancelled_is_cancelled_there() -> None:
+    store, begun = TakenUpMeanwhile(), asyncio.Event()
+
+    @step
+    async def work(ctx: StepContext) -> None:
+        if not begun.is_set():
+            begun.set()
+            raise ValueError("it fails once")
+        begun.clear()
+        await asyncio.Event().wait()
+
+    pipeline = Pipeline("slow", {"work": work})
+    with pytest.raises(StepExecutionError, match="once"):
+        await pipeline.execute(run_id="r", store=store)
+    runs = list[asyncio.Task[PipelineResult[Any]]]()
+
+    async def resume() -> None:
+        runs.append(asyncio.create_task(pipeline.resume("r", store=store)))
+        while begun.is_set():
+            await asyncio.sleep(0)
+
+    store.meanwhile = resume
+    await RunHistory(store).cancel("r")
+    assert (await asyncio.wait_for(runs[0], PATIENCE)).status == "cancelled"
 
 
 @pytest.mark.parametrize("is_encrypted", [False, True])

@@ -1,10 +1,10 @@
-"""Graphs from YAML documents, with the line and column of every problem."""
+"""Graphs from YAML documents, with the line and column of every problem, and as such documents."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal, NotRequired, TypedDict, cast
 
@@ -12,6 +12,7 @@ from pydantic import Field, JsonValue
 
 from fastroai.documents.parts import Misfit, Misshapen, Part, PartsAt, shaped
 from fastroai.documents.yaml_text import DocumentProblem, Way, YamlText, kind, read_yaml
+from fastroai.documents.yaml_writing import dump_yaml
 from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.graphs.errors import GraphProblem, GraphValidationError
 from fastroai.graphs.shape.edge import Edge
@@ -250,3 +251,48 @@ def _budget(part: BudgetPart | None, text: YamlText) -> Budget | None:
         way = ("budget", error.option)
         text.problems.append(DocumentProblem(f"budget: {error}", way, *text.place(way)))
         return None
+
+
+def dump_graph_yaml(arguments: GraphArguments) -> str:
+    """Return these arguments as a document, in declaration order.
+
+    Steps are named by the ids of their nodes. Types of answers are left out.
+
+    Raises:
+        ConfigurationError: A document cannot express the budget.
+        MissingExtraError: PyYAML is not installed (the extra `yaml`).
+    """
+    return dump_yaml(_document(arguments), "Graph.to_yaml")
+
+
+def _document(arguments: GraphArguments) -> dict[str, JsonValue]:
+    """Return the arguments in the form that `load_graph_yaml` reads, without default values."""
+    said: dict[str, Any] = {**arguments}
+    policies = {name: said.pop(name) for name in PoliciesPart.model_fields if name in said}
+    said["policies"] = PoliciesPart(**policies) if policies else None
+    said["budget"] = _budget_part(arguments.get("budget"))
+    for names in ("terminals", "pause_nodes"):
+        said[names] = list(said.get(names) or ()) or None
+    said["nodes"] = {node_id: _node_part(node) for node_id, node in arguments["nodes"].items()}
+    said["edges"] = [EdgePart(**asdict(edge)) for edge in arguments["edges"]]
+    document: dict[str, Any] = GraphPart.model_construct(**said).model_dump(exclude_defaults=True)
+    if not any(document["nodes"].values()):
+        document["nodes"] = list(document["nodes"])
+    return {**document, "edges": document.get("edges", [])}
+
+
+def _node_part(node: Node[Any]) -> NodePart:
+    reads, writes = list(node.reads) or None, list(node.writes) or None
+    return NodePart(reads=reads, writes=writes, max_visits=node.max_visits, focus=node.focus)
+
+
+def _budget_part(budget: Budget | None) -> BudgetPart | None:
+    if budget is None:
+        return None
+    usd = None if budget.usd is None else str(budget.usd)
+    part = BudgetPart(usd=usd, tokens=budget.tokens, requests=budget.requests, ms=budget.ms)
+    if not isinstance(budget, Budget) or Budget(**part.model_dump()) != budget:
+        raise ConfigurationError(
+            "budget", budget, "a Budget with usd, tokens, requests and ms alone, which YAML can hold"
+        )
+    return part

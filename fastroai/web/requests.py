@@ -1,19 +1,23 @@
-"""The options in the query of a request: one that is misspelt is told, and not ignored."""
+"""What a request may have: options in its query, of which a misspelt one is told, and a body up to a size."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from pydantic import BaseModel, Field
 from starlette.requests import Request
+from starlette.types import Message
 
 from fastroai.errors.texts import nearest
 from fastroai.store.reading.run_queries import PAGE, RunOrder
 from fastroai.store.record.entries import RunState
 from fastroai.web.operations import LONGEST
-from fastroai.web.problems import invalid_input
+from fastroai.web.problems import Problem, invalid_input
+
+MOST_BYTES: Final = 1_000_000
+"""Bytes of a body, unless a router says otherwise."""
 
 
 class Wait(BaseModel):
@@ -61,3 +65,19 @@ def check_query(request: Request, known: Collection[str]) -> None:
     for name in request.query_params:
         if name not in known and (near := nearest(name, known)) is not None:
             raise invalid_input([{"loc": ("query", name), "msg": f"did you mean {near}?"}])
+
+
+def limited(request: Request, most: int) -> Request:
+    """Return the request, whose body raises `Problem` when more than `most` bytes of it have come."""
+    read = 0
+
+    async def receive() -> Message:
+        nonlocal read
+        message = await request.receive()
+        read += len(message.get("body", b""))
+        if read > most:
+            detail = f"a body has {most:,} bytes at most"
+            raise Problem(413, "too-large", "The body is too large", detail)
+        return message
+
+    return Request(request.scope, receive)

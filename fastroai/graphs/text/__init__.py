@@ -1,1 +1,0 @@
-"""Graphs as text and as images."""
