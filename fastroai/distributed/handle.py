@@ -13,8 +13,8 @@ from pydantic_core import to_jsonable_python
 from typing_extensions import TypeVar
 
 from fastroai.distributed.stretches import is_due
-from fastroai.errors import ConfigurationError, FastroAIError, RunExists, RunInProgress
-from fastroai.human.answers import answers_to
+from fastroai.errors import ConfigurationError, FastroAIError, QuestionClosed, RunExists, RunInProgress
+from fastroai.human.answers import answers_to, split_ref
 from fastroai.human.inbox import Inbox
 from fastroai.records import Duration, Usage
 from fastroai.rows.row_runs import RowRuns
@@ -297,7 +297,13 @@ class RunHandle(Generic[ResultT]):
     async def answer(
         self, question_id: str, value: object, *, reviewer: str = "", rationale: str = ""
     ) -> bool:
-        """Put the answer to a question on record, as `Inbox.answer` does, and let a worker go on at once."""
+        """Put the answer to a question on record, as `Inbox.answer` does, and let a worker go on at once.
+
+        Raises:
+            QuestionClosed: as with `Inbox.answer`; or the question is that of another run.
+        """
+        if split_ref(question_id)[0] != self.run_id:
+            raise QuestionClosed(question_id, f"run {self.run_id!r} has not asked it")
         is_complete = await self._client.inbox.answer(
             question_id, value, reviewer=reviewer, rationale=rationale
         )

@@ -19,6 +19,7 @@ from fastroai.distributed.roster import Roster
 from fastroai.errors import (
     ConfigurationError,
     ContractViolation,
+    QuestionClosed,
     RunExists,
     RunStatusConflict,
     RunStoreUnavailable,
@@ -91,6 +92,15 @@ async def test_an_answer_lets_a_worker_go_on(app: Distributed) -> None:
         await handle.answer(asked.id, True)
         assert (await handle.result()).output == "rested"
         assert (await handle.status()).stretch == 2  # from the start, and from the answer
+
+
+async def test_the_handle_of_a_run_answers_no_question_of_another(app: Distributed) -> None:
+    async with app.worker(**FAST):
+        one, other = await app.start("people", {"number": 1}), await app.start("people", {"number": 2})
+        (asked,) = (await other.wait()).questions
+        with pytest.raises(QuestionClosed, match=f"run '{one.run_id}' has not asked it"):
+            await one.answer(asked.id, True)
+        assert (await other.state()).questions == (asked,)
 
 
 async def test_an_answer_that_nobody_tells_of_is_found(app: Distributed) -> None:
