@@ -15,12 +15,12 @@ from fastapi import FastAPI
 from openapi_spec_validator import validate
 from web.conftest import Build, Desk, fastapi_app, letters, serving
 
-from fastroai import Budget, FastroAgent, SpendLimit
+from fastroai import Budget, FastroAgent, SpendLimit, budget_scope
 from fastroai.errors import ConfigurationError, CostBudgetExceeded, RunStoreUnavailable
 from fastroai.pipelines import Pipeline, PipelineConfig, StepContext, step
 from fastroai.store import MemoryRunStore, MemorySpendStore, SQLiteRunStore
 from fastroai.testing import ModelServer
-from fastroai.web import Caller, RunsHost, api_schema, runs_router, runs_routes
+from fastroai.web import Caller, RunOperations, RunsHost, api_schema, runs_router, runs_routes
 from fastroai.web.problems import problem_of
 
 PROBLEM = "application/problem+json"
@@ -49,6 +49,16 @@ async def test_a_run_goes_on_without_its_client(client: httpx2.AsyncClient, desk
     assert (started.status_code, started.json()["status"]) == (202, "running")
     desk.may_write.set()
     assert (await client.get("/letters/runs/l1?wait=30")).json()["output"] == "HELLO x1"
+
+
+async def test_a_run_is_no_part_of_what_its_endpoint_counts(tmp_path: Path) -> None:
+    written = FastroAgent("test").as_step("Hello")
+    host = RunsHost(Pipeline("written", {"write": written}), store=SQLiteRunStore(tmp_path / "runs.db"))
+    async with host.lifespan():
+        async with budget_scope(Budget(requests=1)) as scope:
+            await RunOperations(host).start(Caller(), {}, run_id="r1")
+        state = await RunOperations(host).read(Caller(), "r1", wait=30)
+    assert (state.status, state.requests, scope.usage.request_count) == ("finished", 1, 0)
 
 
 async def test_a_client_that_repeats_itself_begins_one_run(client: httpx2.AsyncClient, desk: Desk) -> None:
