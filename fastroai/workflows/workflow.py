@@ -218,7 +218,8 @@ class Workflow:
         """Continue a run that was interrupted or cancelled, waits at a gate, or failed by an exception.
 
         Return the result of the whole run, as `run` does. Steps that are done do not run again. A run that is
-        complete, was killed, or has failed its checks only returns its result again.
+        complete, was killed, has failed its checks or has used up a budget of the spec only returns its
+        result again.
 
         It needs the store that has the run: `store=`, or that of the config. Agents and functions are not
         stored: give them again. See `bind` for the arguments up to `config`, and `Pipeline.resume` for the
