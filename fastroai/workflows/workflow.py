@@ -73,8 +73,11 @@ class Workflow:
         """Take a valid spec and the flow to run, by default its entry flow.
 
         Raises:
-            ConfigurationError: the spec has no flow of that name.
+            ConfigurationError: it is no `WorkflowSpec`, or it has no flow of that name.
         """
+        if not isinstance(spec, WorkflowSpec):  # pyright: ignore[reportUnnecessaryIsInstance]
+            expected = "a WorkflowSpec; of the text of a spec, or the Path of its file, Workflow.load(...)"
+            raise ConfigurationError("spec", spec, expected)
         if flow is not None and flow not in spec.flows:
             known = ", ".join(map(repr, spec.flows))
             raise ConfigurationError(

@@ -458,6 +458,8 @@ async def test_a_spec_that_is_none_is_refused_with_every_problem() -> None:
         Workflow.load("flows: {}")
     with pytest.raises(ConfigurationError, match="Did you mean 'review'"):
         Workflow.load(REVIEW, flow="reviev")
+    with pytest.raises(ConfigurationError, match=r"Workflow\.load\(\.\.\.\)"):
+        Workflow(REVIEW)  # type: ignore[arg-type]
 
 
 BUDGETED = """
