@@ -86,7 +86,8 @@ async def test_an_input_that_does_not_fit_is_named(
 
 async def test_bodies_that_cannot_be_read_are_refused(client: httpx2.AsyncClient) -> None:
     as_json = {"content-type": "application/json"}
-    problem(await client.post("/letters/runs", content=b"{nope", headers=as_json), 400, "not-json")
+    for body in (b"{nope", b'{"text": "\xff"}', b'{"text": ' + b"[" * 100_000, b"9" * 5_000):
+        problem(await client.post("/letters/runs", content=body, headers=as_json), 400, "not-json")
     problem(await client.post("/letters/runs", json=["text"]), 422, "invalid-input")
     large = json.dumps({"text": "x" * 1_000_000})
     problem(await client.post("/letters/runs", content=large, headers=as_json), 413, "too-large")
