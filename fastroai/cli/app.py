@@ -263,7 +263,11 @@ def worker(
     ] = None,
     queues: Annotated[
         list[str] | None,
-        typer.Option("--queue", help="A queue from which it takes runs, instead of `default`. Repeatable.", show_default=False),
+        typer.Option(
+            "--queue",
+            help="A queue from which it takes runs, instead of `default`. Repeatable.",
+            show_default=False,
+        ),
     ] = None,
     concurrency: Annotated[
         int | None,

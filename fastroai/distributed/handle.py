@@ -198,8 +198,8 @@ class RunHandle(Generic[ResultT]):
         Raises:
             RunStopped: it failed, was cancelled or set aside, or waits for people.
             TimeoutError: it goes on after `timeout` seconds.
-            RunDefinitionChanged: it has finished with other code than that of this process. `wait` returns what
-                is on record.
+            RunDefinitionChanged: it has finished with other code than that of this process. `wait` returns
+                what is on record.
             ConfigurationError: this process has not registered the pipeline or graph. `wait` returns what is
                 on record, for which no code is needed.
         """

@@ -60,7 +60,7 @@ class Registered:
         )
 
     def check_tenant(self, tenant: str | None) -> None:
-        """Raise `ConfigurationError` if a run needs a tenant and has none, as its spend limit counts by it."""
+        """Raise `ConfigurationError` if there is no tenant, and a spend limit counts by tenant."""
         limits = limits_in(self.door.config)
         for one in () if limits is None else limits.spend_limits:
             if one.key == BY_TENANT:

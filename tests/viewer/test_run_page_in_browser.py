@@ -218,7 +218,7 @@ def test_a_run_is_forked_with_the_output_that_somebody_writes(browser: BrowserTh
         assert page.locator("textarea[name=inputs]").first.input_value() == "{word", (
             "what was written is kept"
         )
-        page.wait_for_function("location.pathname === '/runs/desk'")  # by a script: a reload sends nothing again
+        page.wait_for_function("location.pathname === '/runs/desk'")  # by a script: a reload repeats nothing
         page.fill("textarea[name=output]", "slow")
         page.click("text=Go on with another output")
         page.wait_for_selector("[data-status=finished]")
