@@ -45,7 +45,11 @@ async def work(
     ] = None,
     queues: Annotated[
         list[str] | None,
-        typer.Option("--queue", help="A queue from which it takes runs. Repeatable.", show_default=False),
+        typer.Option(
+            "--queue",
+            help="A queue from which it takes runs, instead of `default`. Repeatable.",
+            show_default=False,
+        ),
     ] = None,
     concurrency: Annotated[
         int | None,

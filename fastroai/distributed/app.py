@@ -233,6 +233,7 @@ class Distributed(Client):
             check_partition(queue, options.get("partition"), has_partitions=declared.has_partitions)
         door.door.checked_inputs(dict(inputs or {}))
         labels_of(options.get("tags", ()), options.get("tenant"))
+        door.check_tenant(options.get("tenant"))
         says = Scheduled(name, known, as_json(inputs), as_json(options))
         self._schedules[name] = Schedule(
             name=name,
@@ -289,6 +290,7 @@ class Distributed(Client):
         if registered is None:
             keeper, checked = await self._keeper_and_inputs(name, inputs)
         else:
+            registered.check_tenant(options.get("tenant"))
             keeper = registered.door.keeper_of(self.store)
             checked = registered.door.checked_inputs(dict(inputs or {}))
         return await self._start(keeper, checked, **options)
@@ -317,6 +319,7 @@ class Distributed(Client):
         registered = self._doors.get(name_of(name))
         if registered is None or not isinstance(registered.door, RowRuns):
             return await super().map(name, rows, **options)
+        registered.check_tenant(options.get("tenant"))
         return await self._map(registered.door.keeper_of(self.store), registered.door.target, rows, **options)
 
     async def _has_partitions(self, queue: str) -> bool:

@@ -14,8 +14,8 @@ from typing_extensions import TypeVar
 
 from fastroai.distributed.connection import Connection
 from fastroai.distributed.stretches import is_due
-from fastroai.errors import ConfigurationError, FastroAIError, RunExists, RunInProgress
-from fastroai.human.answers import answers_to
+from fastroai.errors import ConfigurationError, FastroAIError, QuestionClosed, RunExists, RunInProgress
+from fastroai.human.answers import answers_to, split_ref
 from fastroai.records import Duration, Usage
 from fastroai.rows.row_runs import RowRuns
 from fastroai.runs.door import FrontDoor
@@ -170,6 +170,8 @@ class RunHandle(Generic[ResultT]):
         Raises:
             RunStopped: it failed, was cancelled or set aside, or waits for people.
             TimeoutError: it goes on after `timeout` seconds.
+            RunDefinitionChanged: it has finished with other code than that of this process. `wait` returns
+                what is on record.
             ConfigurationError: this process has not registered the pipeline or graph. `wait` returns what is
                 on record, for which no code is needed.
         """
@@ -269,7 +271,13 @@ class RunHandle(Generic[ResultT]):
     async def answer(
         self, question_id: str, value: object, *, reviewer: str = "", rationale: str = ""
     ) -> bool:
-        """Put the answer to a question on record, as `Inbox.answer` does, and let a worker go on at once."""
+        """Put the answer to a question on record, as `Inbox.answer` does, and let a worker go on at once.
+
+        Raises:
+            QuestionClosed: as with `Inbox.answer`; or the question is that of another run.
+        """
+        if split_ref(question_id)[0] != self.run_id:
+            raise QuestionClosed(question_id, f"run {self.run_id!r} has not asked it")
         is_complete = await self._client.inbox.answer(
             question_id, value, reviewer=reviewer, rationale=rationale
         )

@@ -12,7 +12,9 @@ from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
 from fastroai.distributed.roster import KnownDefinition
 from fastroai.rows.row_runs import RowRuns
 from fastroai.runs.door import FrontDoor
+from fastroai.steps.config import limits_in
 from fastroai.store.run_store import RunStore
+from fastroai.usage.shared.spend_limit import BY_TENANT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +49,13 @@ class Registered:
             input_schema=self._input_schema(),
             is_sealed=keeper.codec is not None,
         )
+
+    def check_tenant(self, tenant: str | None) -> None:
+        """Raise `ConfigurationError` if there is no tenant, and a spend limit counts by tenant."""
+        limits = limits_in(self.door.config)
+        for one in () if limits is None else limits.spend_limits:
+            if one.key == BY_TENANT:
+                one.account_for(None, tenant)
 
     def _input_schema(self) -> dict[str, JsonValue] | None:
         """Return the JSON Schema of the inputs; `None` if nothing declares them, or they have no schema.

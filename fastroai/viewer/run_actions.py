@@ -19,6 +19,7 @@ from starlette.responses import Response
 
 from fastroai.errors import ConfigurationError, FastroAIError, RunNotFound, nearest_hint
 from fastroai.runtime import facts
+from fastroai.runtime.scope import make_current
 from fastroai.store.reading.history import RunSummary
 from fastroai.store.reading.trace import RunTrace
 from fastroai.store.reading.trace_diff import same_json
@@ -236,7 +237,12 @@ async def _start(visit: Visit, work: Any, run_id: str, *, after: RunSummary | No
 
     What happens to it later is on record, and its page shows it.
     """
-    task = asyncio.ensure_future(work)
+
+    async def go_on() -> None:
+        make_current(None)  # the run goes on when the request has ended, and a budget around it with it
+        await work
+
+    task = asyncio.create_task(go_on())
     _working.add(task)
     task.add_done_callback(_forget)
     deadline = asyncio.get_running_loop().time() + BEGINS_WITHIN

@@ -4,7 +4,7 @@
 # Without `from __future__ import annotations`, as FastAPI reads annotations that are made in a function.
 
 from collections.abc import Callable, Coroutine
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 from pydantic import JsonValue
 from starlette.exceptions import HTTPException
@@ -17,7 +17,7 @@ from fastroai.web.events import Show, shown_to_clients
 from fastroai.web.host import RunsHost
 from fastroai.web.models import GivenAnswer, ProblemDetails, QuestionPage, Report, RunPage, RunState
 from fastroai.web.operations import RunOperations
-from fastroai.web.problems import MEDIA_TYPE, Problem, answered, invalid_input, refused
+from fastroai.web.problems import MEDIA_TYPE, Problem, answered, invalid_input, not_json, refused
 from fastroai.web.requests import MOST_BYTES, Events, Listed, Runs, Wait, check_query, limited
 
 try:
@@ -160,6 +160,8 @@ def runs_router(
     return router
 
 
+_UNREADABLE: Final = "There was an error parsing the body"
+"""What FastAPI says of a body that Python's JSON cannot read, beside errors of syntax."""
 _PROBLEM: dict[str, Any] = {
     "description": "A problem",
     "content": {MEDIA_TYPE: {"schema": ProblemDetails.model_json_schema()}},
@@ -195,6 +197,8 @@ def _problem_route(max_bytes: int) -> type[APIRoute]:
                 except HTTPException as error:
                     if isinstance(error.__cause__, Problem):  # raised while FastAPI read the body
                         return error.__cause__.response(request)
+                    if error.detail == _UNREADABLE:
+                        return not_json().response(request)
                     return refused(error).response(request)
                 except RequestValidationError as error:
                     return _invalid(error).response(request)
@@ -210,7 +214,7 @@ def _invalid(error: RequestValidationError) -> Problem:
     """Return what FastAPI refuses as a problem. Fields of the body are named from its root."""
     errors = error.errors()
     if any(one["type"] == "json_invalid" for one in errors):
-        return Problem(400, "not-json", "The body is not JSON", "send a JSON object")
+        return not_json()
     return invalid_input([{**one, "loc": _without_body(one["loc"])} for one in errors])
 
 

@@ -22,6 +22,7 @@ from fastroai.runtime.events import OnEvent, listener_of
 from fastroai.runtime.fact_base import RunEvent
 from fastroai.runtime.facts import RunResumed, RunStarted
 from fastroai.runtime.options import check_count, check_seconds
+from fastroai.runtime.scope import make_current
 from fastroai.store import RunHistory, RunSummary
 from fastroai.store.backends.adapter import adapt_run_store
 from fastroai.store.partial_text import PartialTextWriter, read_partial_text
@@ -320,6 +321,7 @@ class RunsHost(Generic[DepsT]):
         await asyncio.shield(begun)
 
     async def _run(self, run_id: str, run: Awaitable[object], begun: asyncio.Future[None]) -> None:
+        make_current(None)  # the run goes on when the endpoint has ended, and a budget around it with it
         try:
             await run
         except Exception as error:

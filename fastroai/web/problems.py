@@ -157,6 +157,11 @@ def no_such_run() -> Problem:
     return Problem(404, "run-not-found", "There is no such run", "check the id")
 
 
+def not_json() -> Problem:
+    """Return the problem of a body that is not JSON."""
+    return Problem(400, "not-json", "The body is not JSON", "send a JSON object")
+
+
 def no_such_question() -> Problem:
     """Return the problem of a question that a run has not asked."""
     return Problem(404, "question-not-found", "There is no such question", "check its key")

@@ -19,7 +19,7 @@ from fastroai.web.events import Show, shown_to_clients
 from fastroai.web.host import RunsHost
 from fastroai.web.models import GivenAnswer
 from fastroai.web.operations import RunOperations
-from fastroai.web.problems import Problem, answered, invalid, invalid_input, refused
+from fastroai.web.problems import answered, invalid, invalid_input, not_json, refused
 from fastroai.web.requests import MOST_BYTES, Events, Listed, Runs, Wait, check_query, limited
 
 CallerOf: TypeAlias = Callable[[Request], Caller[Any] | Awaitable[Caller[Any]]]
@@ -150,7 +150,7 @@ async def _object(request: Request) -> dict[str, Any]:
     try:
         body = await request.json()
     except (ValueError, RecursionError):
-        raise Problem(400, "not-json", "The body is not JSON", "send a JSON object") from None
+        raise not_json() from None
     if not isinstance(body, dict):
         raise invalid_input([{"loc": (), "msg": "it should be a JSON object"}])
     return body

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 from pydantic import JsonValue
 
-from fastroai.errors import BudgetExceeded
+from fastroai.errors import BudgetExceeded, CostBudgetExceeded, TimeBudgetExceeded, TokenBudgetExceeded
 from fastroai.records import EXACT, NOT_GIVEN, Usage, exact_sum
 from fastroai.runs.running.machine import Changed, Told
 from fastroai.runs.running.units import BegunUnit, BegunUnits
@@ -169,7 +169,8 @@ class WorkflowWork:
         flows = [*self.machine.around(self.machine.flow_of(fact.step_id))]
         for flow in reversed(flows):  # outermost first
             scope = self._scope if not flow.path else self._flows.get(flow.key)
-            if scope is not None and scope.path == tuple(error.scope_path):
+            is_there = scope is not None and scope.path == tuple(error.scope_path)
+            if is_there and _is_of(flow.plan.flow.budget, error):
                 fact.budget, fact.budget_of = "outer", flow.path
                 return
 
@@ -293,6 +294,18 @@ def _rationale(context: StepContext[Any]) -> str:
     key = facts.question_id(step_place(scope_of(context)), _QUESTION)
     given = None if run is None else run.recorded.last(("question", key), facts.AnswerGiven)
     return "" if given is None else given.rationale
+
+
+def _is_of(budget: Budget | None, error: BudgetExceeded) -> bool:
+    """Return whether this budget of a spec stopped a run, and not one that the run was given beside it."""
+    if budget is None:
+        return False
+    limits = {
+        CostBudgetExceeded: budget.microcents,
+        TokenBudgetExceeded: budget.tokens,
+        TimeBudgetExceeded: budget.ms,
+    }
+    return error.limit == limits.get(type(error))
 
 
 def _least(budgets: tuple[Budget, ...], spent: list[Usage], ms: float) -> Budget:

@@ -72,8 +72,11 @@ class Workflow:
         """Take a valid spec and the flow to run, by default its entry flow.
 
         Raises:
-            ConfigurationError: the spec has no flow of that name.
+            ConfigurationError: it is no `WorkflowSpec`, or it has no flow of that name.
         """
+        if not isinstance(spec, WorkflowSpec):  # pyright: ignore[reportUnnecessaryIsInstance]
+            expected = "a WorkflowSpec; of the text of a spec, or the Path of its file, Workflow.load(...)"
+            raise ConfigurationError("spec", spec, expected)
         if flow is not None and flow not in spec.flows:
             known = ", ".join(map(repr, spec.flows))
             raise ConfigurationError(
@@ -217,7 +220,8 @@ class Workflow:
         """Continue a run that was interrupted or cancelled, waits at a gate, or failed by an exception.
 
         Return the result of the whole run, as `run` does. Steps that are done do not run again. A run that is
-        complete, was killed, or has failed its checks only returns its result again.
+        complete, was killed, has failed its checks or has used up a budget of the spec only returns its
+        result again.
 
         It needs the store that has the run: `store=`, or that of the config. Agents and functions are not
         stored: give them again. See `bind` for the arguments up to `config`, and `Pipeline.resume` for the

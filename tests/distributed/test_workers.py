@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.carried import Notes, application, doors
 
-from fastroai import Budget, SpendLimit
+from fastroai import Budget, FastroAgent, Pipeline, PipelineConfig, SpendLimit
 from fastroai.distributed import Client, Distributed, QueueOptions, RunStopped
 from fastroai.distributed.engine import EngineClient, places_of
 from fastroai.distributed.reconciling import Reconciler
@@ -19,6 +19,7 @@ from fastroai.distributed.roster import Roster
 from fastroai.errors import (
     ConfigurationError,
     ContractViolation,
+    QuestionClosed,
     RunExists,
     RunStatusConflict,
     RunStoreUnavailable,
@@ -91,6 +92,15 @@ async def test_an_answer_lets_a_worker_go_on(app: Distributed) -> None:
         await handle.answer(asked.id, True)
         assert (await handle.result()).output == "rested"
         assert (await handle.status()).stretch == 2  # from the start, and from the answer
+
+
+async def test_the_handle_of_a_run_answers_no_question_of_another(app: Distributed) -> None:
+    async with app.worker(**FAST):
+        one, other = await app.start("people", {"number": 1}), await app.start("people", {"number": 2})
+        (asked,) = (await other.wait()).questions
+        with pytest.raises(QuestionClosed, match=f"run '{one.run_id}' has not asked it"):
+            await one.answer(asked.id, True)
+        assert (await other.state()).questions == (asked,)
 
 
 async def test_an_answer_that_nobody_tells_of_is_found(app: Distributed) -> None:
@@ -192,6 +202,20 @@ async def test_what_cannot_be_carried_is_refused(app: Distributed, url: str) -> 
     away = application("postgresql://localhost:1/none", "away-app")
     with pytest.raises(RunStoreUnavailable):
         await away.start("work", {"number": 1})
+
+
+async def test_a_run_without_a_tenant_is_refused_where_a_limit_counts_by_tenant(url: str, name: str) -> None:
+    by_tenant = PipelineConfig(budget=SpendLimit(usd=1, key="tenant"))
+    counted = Pipeline("counted", {"one": FastroAgent("test").as_step("Hello")}, config=by_tenant)
+    async with Distributed(url, name=name) as app:
+        app.register(counted)
+        for starts in (app.start, app.map):
+            with pytest.raises(ConfigurationError, match="counts by tenant"):
+                await starts(counted, [] if starts == app.map else None)
+        with pytest.raises(ConfigurationError, match="counts by tenant"):
+            app.schedule("nightly", counted, "0 3 * * *")
+        app.schedule("nightly", counted, "0 3 * * *", tenant="acme")
+        assert (await app.list()).items == ()
 
 
 async def test_no_deps_are_made_for_a_flow_which_takes_none(app: Distributed) -> None:

@@ -15,7 +15,7 @@ import pytest
 from support.seen_runs import desk, make_runs, quick
 from support.viewing import LABEL, TOKEN, client, csrf_of, signed_in
 
-from fastroai import Budget, MemoryRunStore, Pipeline, StepContext, step
+from fastroai import Budget, FastroAgent, MemoryRunStore, Pipeline, StepContext, budget_scope, step
 from fastroai.errors import StepExecutionError
 from fastroai.store import RunHistory
 from fastroai.tracing import set_redaction
@@ -191,6 +191,26 @@ async def test_a_run_is_resumed_with_other_inputs(failed: MemoryRunStore) -> Non
         assert (trace.status, trace.output) == ("finished", "went")
         first = unescape((await browser.get("/runs/w/step?step=first")).text)
         assert "An earlier process did this. Its result was kept" in first
+
+
+async def test_a_run_is_no_part_of_a_budget_around_the_page(failed: MemoryRunStore) -> None:
+    @step
+    async def asks(ctx: StepContext) -> str:
+        assert ctx.get_input("ready", bool)
+        await go_on.wait()
+        return (await ctx.run(FastroAgent("test"), "Hello")).output
+
+    go_on, asking = asyncio.Event(), Pipeline("asking", {"asks": asks})
+    with pytest.raises(StepExecutionError):
+        await asking.execute({"ready": False}, run_id="asked", store=failed)
+    async with signed_in(viewer(failed, token=TOKEN, runs=[asking])) as browser:
+        form = {"csrf": await csrf_of(browser), "inputs": json.dumps({"ready": True})}
+        async with budget_scope(Budget(requests=1)):
+            await browser.post("/runs/asked/resume", data=form)
+        go_on.set()
+        async for _ in RunHistory(failed).follow("asked"):
+            pass
+    assert (await failed.trace("asked")).status == "finished"
 
 
 async def test_a_form_that_shows_redacted_inputs_does_not_change_them(failed: MemoryRunStore) -> None:

@@ -15,12 +15,12 @@ from fastapi import FastAPI
 from openapi_spec_validator import validate
 from web.conftest import Build, Desk, fastapi_app, letters, serving
 
-from fastroai import Budget, FastroAgent, SpendLimit
+from fastroai import Budget, FastroAgent, SpendLimit, budget_scope
 from fastroai.errors import ConfigurationError, CostBudgetExceeded, RunStoreUnavailable
 from fastroai.pipelines import Pipeline, PipelineConfig, StepContext, step
 from fastroai.store import MemoryRunStore, MemorySpendStore, SQLiteRunStore
 from fastroai.testing import ModelServer
-from fastroai.web import Caller, RunsHost, api_schema, runs_router, runs_routes
+from fastroai.web import Caller, RunOperations, RunsHost, api_schema, runs_router, runs_routes
 from fastroai.web.problems import problem_of
 
 PROBLEM = "application/problem+json"
@@ -51,6 +51,16 @@ async def test_a_run_goes_on_without_its_client(client: httpx2.AsyncClient, desk
     assert (await client.get("/letters/runs/l1?wait=30")).json()["output"] == "HELLO x1"
 
 
+async def test_a_run_is_no_part_of_what_its_endpoint_counts(tmp_path: Path) -> None:
+    written = FastroAgent("test").as_step("Hello")
+    host = RunsHost(Pipeline("written", {"write": written}), store=SQLiteRunStore(tmp_path / "runs.db"))
+    async with host.lifespan():
+        async with budget_scope(Budget(requests=1)) as scope:
+            await RunOperations(host).start(Caller(), {}, run_id="r1")
+        state = await RunOperations(host).read(Caller(), "r1", wait=30)
+    assert (state.status, state.requests, scope.usage.request_count) == ("finished", 1, 0)
+
+
 async def test_a_client_that_repeats_itself_begins_one_run(client: httpx2.AsyncClient, desk: Desk) -> None:
     asked = [client.put("/letters/runs/l1?wait=30", json={"text": "hello"}) for _ in range(5)]
     answers = await asyncio.gather(*asked)
@@ -76,7 +86,8 @@ async def test_an_input_that_does_not_fit_is_named(
 
 async def test_bodies_that_cannot_be_read_are_refused(client: httpx2.AsyncClient) -> None:
     as_json = {"content-type": "application/json"}
-    problem(await client.post("/letters/runs", content=b"{nope", headers=as_json), 400, "not-json")
+    for body in (b"{nope", b'{"text": "\xff"}', b'{"text": ' + b"[" * 100_000, b"9" * 5_000):
+        problem(await client.post("/letters/runs", content=body, headers=as_json), 400, "not-json")
     problem(await client.post("/letters/runs", json=["text"]), 422, "invalid-input")
     large = json.dumps({"text": "x" * 1_000_000})
     problem(await client.post("/letters/runs", content=large, headers=as_json), 413, "too-large")

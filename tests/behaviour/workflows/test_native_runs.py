@@ -10,7 +10,7 @@ import pytest
 from pydantic_ai.models import Model
 from support.typed_functions import data_for, instructions_to, listed_costs
 
-from fastroai import FastroAgent, PipelineConfig, StepContext
+from fastroai import Budget, FastroAgent, PipelineConfig, SpendLimit, StepContext
 from fastroai.errors import ConfigurationError, ContractViolation, RunExists
 from fastroai.human import Inbox
 from fastroai.store import EncryptingCodec, MemoryRunStore, RunHistory
@@ -400,6 +400,38 @@ async def test_the_budget_of_an_inner_flow_stops_before_it_is_crossed(
     assert len(server.ledger.entries) == 1
 
 
+@pytest.mark.parametrize(
+    ("of_spec", "of_run", "of_config", "after"),
+    [
+        ("1", Budget(usd="0.00001"), None, "complete"),
+        ("1", None, Budget(usd="0.00001"), "complete"),
+        ("1", None, SpendLimit(usd="0.00001", key="little"), "complete"),
+        ("0.00001", Budget(usd=1), None, "failed"),
+    ],
+)
+async def test_a_run_that_its_own_budget_has_stopped_can_be_resumed_and_one_that_the_spec_has_stopped_not(
+    of_spec: str,
+    of_run: Budget | None,
+    of_config: Budget | SpendLimit | None,
+    after: str,
+    server: ModelServer,
+    model: Model,
+) -> None:
+    server.script(Reply(data={"text": "a text"}))
+    spec = BUDGETED.replace("    input: {}", f"    input: {{}}\n    budget: {{usd: {of_spec}}}")
+    workflow, store = Workflow.load(spec.replace("BUDGET", "1")), MemoryRunStore()
+    agents: dict[str, FastroAgent[Any, Any]] = {"claude": FastroAgent(model)}
+
+    stopped = await workflow.run(
+        agents=agents, store=store, run_id="r", budget=of_run, config=PipelineConfig(budget=of_config)
+    )
+    assert (stopped.status, stopped.reason_code) == ("failed", "budget_exceeded")
+    result = await workflow.resume("r", agents=agents, store=store, budget=Budget(usd=1))
+
+    assert result.status == after
+    assert len(server.ledger.entries) == (after == "complete")
+
+
 async def test_checks_see_the_files_of_the_workspace(
     tmp_path: Path, server: ModelServer, model: Model
 ) -> None:
@@ -426,6 +458,8 @@ async def test_a_spec_that_is_none_is_refused_with_every_problem() -> None:
         Workflow.load("flows: {}")
     with pytest.raises(ConfigurationError, match="Did you mean 'review'"):
         Workflow.load(REVIEW, flow="reviev")
+    with pytest.raises(ConfigurationError, match=r"Workflow\.load\(\.\.\.\)"):
+        Workflow(REVIEW)  # type: ignore[arg-type]
 
 
 BUDGETED = """
