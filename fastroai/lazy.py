@@ -29,7 +29,11 @@ NO_NAMES: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def lazy_names(
-    package: str, *, unlisted: Collection[str] = (), of_others: Mapping[str, str] = NO_NAMES
+    package: str,
+    *,
+    unlisted: Collection[str] = (),
+    moved_to: Collection[str] = (),
+    of_others: Mapping[str, str] = NO_NAMES,
 ) -> None:
     """Give a package the names that it imports for type checkers: each is loaded when it is first used.
 
@@ -41,6 +45,8 @@ def lazy_names(
         package: The package, whose code calls this.
         unlisted: Those of the names that no user needs to write: those of the library's own code, types of
             options, parts of results. They can be imported, and are not in `__all__`.
+        moved_to: Modules whose names were in this package once. Programs still get them here, without type
+            checkers knowing it.
         of_others: What names of other libraries are called here: the error for such a name says it.
     """
     module, code = sys.modules[package], sys._getframe(1).f_code  # pyright: ignore[reportPrivateUsage]
@@ -56,6 +62,8 @@ def lazy_names(
         if name == "__all__":
             return listed()
         if name not in home_of():
+            if (moved := _moved(name, moved_to)) is not None:
+                return moved
             # Python asks for a module as for any other name, before it imports it.
             is_module = importlib.util.find_spec(f"{package}.{name}") is not None
             instead = None if is_module else of_others.get(name) or _public_path(name)
@@ -71,6 +79,17 @@ def lazy_names(
         return value
 
     vars(module).update(__getattr__=load, __dir__=listed)
+
+
+def _moved(name: str, modules: Collection[str]) -> object | None:
+    """Return what has a name in one of the modules, if it is defined there."""
+    if name.startswith("_"):  # what Python and tools look for in any module
+        return None
+    for module in modules:
+        value: object = getattr(importlib.import_module(module), name, None)
+        if getattr(value, "__module__", None) in (module, module.rpartition(".")[0]):
+            return value
+    return None
 
 
 def _imports_for_type_checkers(code: CodeType) -> Iterator[tuple[str, str]]:

@@ -183,4 +183,5 @@ else:  # a type checker would take any name, if it saw `__getattr__`
             "nearest_hint",
             "trace_source_of",
         ],
+        moved_to=["fastroai.functions.errors", "fastroai.graphs.errors", "fastroai.workflows.errors"],
     )

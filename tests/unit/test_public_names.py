@@ -86,6 +86,12 @@ def test_the_error_for_a_name_of_another_package_says_where_it_is(package: str, 
     exec(f"from {home} import {name}", {})
 
 
+@pytest.mark.parametrize("name", ["ParseFailure", "GraphValidationError", "ResultRejected"])
+def test_an_exception_that_has_moved_is_still_where_it_was(name: str) -> None:
+    exec(f"from fastroai.errors import {name}", {})
+    assert name not in fastroai.errors.__all__
+
+
 def test_the_error_for_a_name_of_another_library_says_what_to_write() -> None:
     with pytest.raises(ImportError, match=r"^fastroai has no Agent; use FastroAgent\(model\)"):
         exec("from fastroai import Agent", {})
