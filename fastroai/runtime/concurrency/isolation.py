@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextvars import Context
-from operator import call
 from types import CoroutineType
 from types import coroutine as awaitable
 from typing import Any, Final, TypeVar
@@ -50,15 +49,26 @@ def going_on(
         return result
 
 
-async def noting_cancellations(work: Awaitable[T]) -> T:
+@awaitable
+def noting_cancellations(work: Awaitable[T]) -> Generator[Any, Any, T]:
     """Await something whose errors `is_of_task` is asked about."""
     steps = work if isinstance(work, CoroutineType) else _awaited(work)
     try:
         waits_for = steps.send(None)
+        while True:
+            try:
+                sent = yield waits_for
+            except GeneratorExit:
+                steps.close()
+                raise
+            except BaseException as thrown:
+                _note_cancellation(thrown)
+                waits_for = steps.throw(thrown)
+            else:
+                waits_for = steps.send(sent)
     except StopIteration as end:
         result: T = end.value
         return result
-    return await going_on(steps, call, waits_for)
 
 
 def is_of_task(error: BaseException) -> bool:
