@@ -167,7 +167,7 @@ class GraphWork:
         if visit is None:
             return  # a decision, or a visit that failed before it began
         error = fact.raised if isinstance(fact, facts.StepFailed) else None
-        phase = visit.phase(fact.written, error)
+        phase = None if visit.talk_so_far is None else visit.phase(fact.written, error)
         if phase is not None and (error is None or phase.compaction):
             said = self._said(fact, phase)
             self._log.note(said, self._as_stored.pop(unit, None) or self._stored_messages(said))
