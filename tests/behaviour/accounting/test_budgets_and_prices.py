@@ -247,6 +247,12 @@ async def test_a_model_without_a_price_is_warned_of_once_and_its_requests_are_co
     assert all(record.unpriced and record.cost_usd is None for record in account.records)
 
 
+async def test_a_warning_names_the_model_that_has_answered(server: ModelServer, model: Model) -> None:
+    server.rule(None, Reply("ok", usage=Usage(100, 10), model="its-successor"))
+    with pytest.warns(UnpricedModelWarning, match="no price is known for '[a-z]+:its-successor'"):
+        assert not (await FastroAgent(model).run("?")).cost_complete
+
+
 async def test_a_model_without_a_price_beside_one_that_has_one(
     server: ModelServer, model: Model, account: Account
 ) -> None:
