@@ -26,7 +26,8 @@ FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 def hint_for(unknown: str, signature: inspect.Signature, name: str) -> str:
     """Return what an unknown argument probably is: another one, or an input of a run; may be empty."""
-    takes_inputs = "inputs" in [*signature.parameters][:2]  # besides `self`
+    inputs = signature.parameters.get("inputs")  # by name alone, they are those of a row, or replace others
+    takes_inputs = inputs is not None and inputs.kind is not inspect.Parameter.KEYWORD_ONLY
     hint = nearest_hint(unknown, signature.parameters, _OF_A_SLIP if takes_inputs else NEAR)
     if not hint and takes_inputs:
         hint = f" Inputs are one mapping: {name}({{{unknown!r}: …}})"
@@ -64,6 +65,8 @@ def takes_options(
                 hint = f"; here, it is {instead[unknown]}" if unknown in instead else ""
                 hint = hint or hint_for(unknown, signature, function.__name__)
                 called = function.__qualname__
+                if "self" in known:  # the method may be that of a base class
+                    called = f"{type(args[0]).__name__}.{function.__name__}"
                 raise TypeError(f"{called}() got an unexpected keyword argument {unknown!r}{hint}")
             return function(*args, **given)
 

@@ -120,9 +120,9 @@ def microcents_to_usd(microcents: int) -> Decimal:
     return EXACT.divide(Decimal(microcents), MICROCENTS_PER_DOLLAR)
 
 
-def usd_to_microcents(usd: Decimal) -> int:
-    """Return exact dollars as whole microcents, rounded once, half to even."""
-    return int(EXACT.multiply(usd, MICROCENTS_PER_DOLLAR).to_integral_value(ROUND_HALF_EVEN, EXACT))
+def usd_to_microcents(usd: Decimal, rounding: str = ROUND_HALF_EVEN) -> int:
+    """Return exact dollars as whole microcents, rounded once: half to even, or as `rounding` says."""
+    return int(EXACT.multiply(usd, MICROCENTS_PER_DOLLAR).to_integral_value(rounding, EXACT))
 
 
 def dollars(usd: Decimal) -> str:

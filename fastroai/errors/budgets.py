@@ -237,7 +237,7 @@ class CostBudgetExceeded(BudgetExceeded):
     def requested_microcents(self) -> int | None:
         """The most that the refused request, purchase or run could have cost, in microcents ($1 = 1,000,000).
 
-        `None` if that is not known.
+        It is rounded up. `None` if that is not known.
         """
         return self.requested
 
@@ -258,7 +258,7 @@ class CostBudgetExceeded(BudgetExceeded):
     def requested_usd(self) -> Decimal | None:
         """The most that the refused request, purchase or run could have cost, in US dollars.
 
-        It is rounded to six decimals. `None` if that is not known.
+        It is rounded up to six decimals. `None` if that is not known.
         """
         return None if self.requested is None else microcents_to_usd(self.requested)
 

@@ -82,11 +82,14 @@ def test_an_input_that_is_given_as_an_option_is_told_where_inputs_go() -> None:
 
     door: Any = Pipeline("p", {"read": read})
     for method in (door.execute_sync, door.execute, door.run_sync, door.stream):
-        message = rf"'text'\. Inputs are one mapping: {method.__name__}\(\{{'text': …\}}\)$"
+        name = method.__name__
+        message = rf"^Pipeline\.{name}\(\) .*'text'\. Inputs are one mapping: {name}\(\{{'text': …\}}\)$"
         with pytest.raises(TypeError, match=message):
             method(text="hi")
     with pytest.raises(TypeError, match=r"Did you mean 'deps'\?$"):
         door.execute(dep=3)
+    with pytest.raises(TypeError, match=r"^Pipeline\.map_sync\(\) .* Did you mean 'key'\?$"):
+        door.map_sync([], kee="id")  # it takes rows, and `inputs` by name alone
 
 
 def test_an_option_of_another_version_is_named_here() -> None:

@@ -295,7 +295,7 @@ class RequestAttempt:
             self.charge = self.reservation.settle(record)
             if self.run is not None and self.terms.kind != "compaction":
                 self.run.last = self.charge
-        self._tell_of(cost, response.provider_url, measured=measured)
+        self._tell_of(cost, response, measured=measured)
         if cost.cost_usd is not None:
             # PydanticAI would look up the list price once more, and not know our overrides.
             response.usage.cost = ExactUsd(cost.cost_usd)
@@ -324,12 +324,12 @@ class RequestAttempt:
             return cost.beside(self.terms.unknown) if gap is None else RequestCost(contradiction=gap)
         return cost
 
-    def _tell_of(self, cost: RequestCost, url: str | None, *, measured: bool) -> None:
+    def _tell_of(self, cost: RequestCost, response: ModelResponse, *, measured: bool) -> None:
         """Warn of costs that the account leaves out. Called after charging, as warnings may be errors."""
         calculator, terms = self.terms.meter.calculator, self.terms
-        calculator.warn_of_near_miss(url)
+        calculator.warn_of_near_miss(response.provider_url)
         if cost.contradiction is not None or (measured and not cost.complete):
-            calculator.warn_incomplete(cost, terms.model, terms.provider)
+            calculator.warn_incomplete(cost, response.model_name or terms.model, terms.provider)
         if cost.stated_usd is not None:
             calculator.note_difference(cost, terms.model, terms.provider)
 

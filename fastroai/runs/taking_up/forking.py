@@ -131,7 +131,10 @@ def kept_by_graph(
     Raises:
         ConfigurationError: there is no such visit.
     """
-    if (at is None) == (not replaced) or len(replaced) > 1:
+    if len(replaced) > 1:
+        expected = "the output of one node, after which the new run goes on"
+        raise ConfigurationError("outputs", [*replaced], expected)
+    if (at is None) == (not replaced):
         expected = "the step before which the new run differs; or outputs= with the output of one step"
         raise ConfigurationError("at", at, expected)
     if at is not None:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from decimal import Decimal
+from decimal import ROUND_CEILING, Decimal
 from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Generic
@@ -154,7 +154,8 @@ class AtLimit(Generic[TermsT]):
         return usd_to_reserve(self._terms)
 
     def _refusal(self, balance: SpendBalance) -> SpendLimitExceeded:
-        claim, requested = self.shared.claim, usd_to_microcents(usd_to_reserve(self._whole))
+        claim = self.shared.claim
+        requested = usd_to_microcents(usd_to_reserve(self._whole), ROUND_CEILING)
         asks_for = self._whole.asks_for
         refusal = limit_stop(claim.account, self._scope, claim.limit_usd, balance, asks_for, requested)
         refusal.why = self._whole.bound.why

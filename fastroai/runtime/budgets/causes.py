@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from decimal import Decimal
+from decimal import ROUND_CEILING, Decimal
 from typing import TYPE_CHECKING, Final
 
 from fastroai.errors import BudgetExceeded, CostBudgetExceeded, RequestCause
@@ -33,7 +33,9 @@ def explain(refusal: BudgetExceeded, terms: RequestTerms) -> None:
     refusal.causes = tuple(sorted(causes, key=lambda cause: -cause.share))
     shortest = bound if bound.least_output_tokens is None else bound.shortened(bound.least_output_tokens)
     if in_money:
-        refusal.at_least = None if shortest.cost_usd is None else usd_to_microcents(shortest.cost_usd)
+        refusal.at_least = (
+            None if shortest.cost_usd is None else usd_to_microcents(shortest.cost_usd, ROUND_CEILING)
+        )
     else:
         refusal.at_least = shortest.tokens
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from decimal import Decimal
+from decimal import ROUND_CEILING, Decimal
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
@@ -117,7 +117,7 @@ def _reserved_of(account: Account, measure: Measure) -> int:
 def refusal_of(scope: Scope, terms: RequestTerms, account: Account, measure: Measure) -> BudgetExceeded:
     """Return the error for a request, a purchase or a run that a budget cannot pay for."""
     bound = terms.bound
-    usd = None if bound.cost_usd is None else usd_to_microcents(bound.cost_usd)
+    usd = None if bound.cost_usd is None else usd_to_microcents(bound.cost_usd, ROUND_CEILING)
     requested = {"usd": usd, "tokens": bound.tokens, "requests": None}
     stop = stop_of(scope, account, measure, requested[measure])
     stop.reserved = _reserved_of(account, measure)

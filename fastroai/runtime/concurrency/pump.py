@@ -67,6 +67,7 @@ class Pump(Generic[T]):
         if not isinstance(item, _End):
             self._room.release()
             return item
+        self._queue.put_nowait(item)  # for others who read at the same time
         if self._is_over and self._scope is not None:
             raise ScopeClosedError(self._scope.path, in_flight=True)
         await self._finish()
@@ -76,16 +77,14 @@ class Pump(Generic[T]):
         if running_loop() is None:
             raise no_running_loop()
         self._task = asyncio.create_task(self._run(), context=self._context)
+        # The end needs no room in the queue, and comes although the task is cancelled before it has begun.
+        self._task.add_done_callback(lambda _: self._queue.put_nowait(_END))
         if self._scope is not None:
             self._scope.on_close(self._end)
 
     async def _run(self) -> None:
         current_flow.set(self._flow)
-        try:
-            await self._produce(self._send)
-        finally:
-            # The end marker needs no room in the queue, so the task ends even if the consumer has left.
-            self._queue.put_nowait(_END)
+        await self._produce(self._send)
 
     async def _send(self, item: T) -> None:
         if self._room.locked():

@@ -150,7 +150,7 @@ class TestBounds:
                 await agent.run("?", cost_budget=1)
             bounds.append(caught.value.requested_microcents)
         # Priced for priority: 1,057 tokens of input and 100 of output; 25 of input. At the standard price.
-        assert bounds == [836, 371, 206]
+        assert bounds == [836, 372, 207]
 
     async def test_an_open_model_under_a_budget_needs_a_price_and_a_limit(self, server: ModelServer) -> None:
         server.rule(None, Reply("ok", usage=Usage(1_000, 100)))

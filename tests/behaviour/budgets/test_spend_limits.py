@@ -32,6 +32,7 @@ from fastroai import (
     StepConfig,
     StepContext,
     budget_scope,
+    spend,
     step,
 )
 from fastroai.errors import ConfigurationError, SpendStoreUnavailable
@@ -506,6 +507,20 @@ async def test_a_stop_says_whose_limit_it_is_and_when_it_starts_anew(store: Stor
     store.pass_time(1_800)
     assert (await agent.run("?", deps=Deps("acme"))).cost_microcents == 100
     assert await spent_and_reserved(limit, Deps("acme")) == (100, 0)
+
+
+async def test_a_limit_of_the_amount_that_a_stop_names_is_enough(store: Store) -> None:
+    async def buy(usd: Decimal) -> None:
+        async with (
+            budget_scope(SpendLimit(usd=usd, key=f"up to {usd}", store=store)),
+            spend("0.00001128", model="acme:embed") as purchase,
+        ):
+            purchase.settle()
+
+    with pytest.raises(SpendLimitExceeded) as caught:
+        await buy(MICROCENT)
+    assert caught.value.requested_usd == Decimal("0.000012")
+    await buy(caught.value.requested_usd)
 
 
 @pytest.mark.parametrize("streamed", [False, True])

@@ -231,7 +231,10 @@ async def test_an_answer_is_kept_and_a_pause_node_asks_again(store: RunStore) ->
         ({"at": "draft#9"}, "draft#1, review#1"),
         ({}, "the step before which"),
         ({"at": "draft", "outputs": {"review": ""}}, "the step before which"),
-        ({"outputs": {"publish": "", "review": ""}}, "the step before which"),
+        (
+            {"outputs": {"publish": "", "review": ""}},
+            r"outputs=\['publish', 'review'\]: expected the output of one node",
+        ),
         ({"outputs": ["draft"]}, "a mapping"),
     ],
 )

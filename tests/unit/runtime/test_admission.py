@@ -262,6 +262,14 @@ async def test_a_request_that_would_cross_a_budget_is_refused_before_it_is_sent(
     assert run.spending.usage.cost_usd == MICROCENT * 50
 
 
+async def test_a_budget_of_the_amount_that_a_refusal_names_is_enough() -> None:
+    terms = Terms(RequestBound(input_tokens=1, output_tokens=1, cost_usd=Decimal("0.00001128")))
+    refused = await refusal(run_with(Budget(usd="0.000001")), terms)
+    assert isinstance(refused, CostBudgetExceeded)
+    assert refused.requested_usd == Decimal("0.000012")
+    (await admit(run_with(Budget(usd=refused.requested_usd)), terms)).release(RELEASED)
+
+
 async def test_a_budget_of_tokens_counts_input_and_output() -> None:
     run = run_with(Budget(tokens=50))
     (await admit(run, request(50))).settle(settled(20))

@@ -3,6 +3,7 @@ from contextvars import ContextVar
 
 import pytest
 from support.leftovers import assert_no_task_is_left
+from support.patience import PATIENCE
 
 from fastroai.runtime import Scope, Send
 from fastroai.runtime.concurrency.pump import Pump
@@ -33,6 +34,33 @@ async def test_items_arrive_in_order_and_then_it_ends() -> None:
     assert [item async for item in pump] == [0, 1, 2, 3, 4]
     assert [item async for item in pump] == []
     assert_no_task_is_left()
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+async def test_the_end_comes_to_all_who_read_at_the_same_time(leaves: bool) -> None:
+    pump = Pump(count)
+
+    async def read() -> list[int]:
+        return [item async for item in pump]
+
+    readers = [asyncio.create_task(read()) for _ in range(3)]
+    if leaves:
+        await asyncio.sleep(0)
+        await pump.aclose()
+    read_by_all = await asyncio.wait_for(asyncio.gather(*readers), PATIENCE)
+    assert leaves or sorted(item for items in read_by_all for item in items) == [0, 1, 2, 3, 4]
+    assert_no_task_is_left()
+
+
+async def test_a_failure_comes_to_all_who_read_at_the_same_time() -> None:
+    async def fail(send: Send[int]) -> None:
+        await settle()
+        raise ValueError("lost")
+
+    pump = Pump(fail)
+    reads = (anext(pump) for _ in range(2))
+    failures = await asyncio.wait_for(asyncio.gather(*reads, return_exceptions=True), PATIENCE)
+    assert [str(failure) for failure in failures] == ["lost", "lost"]
 
 
 async def test_nothing_happens_before_the_first_item_is_asked_for() -> None:
