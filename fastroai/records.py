@@ -414,10 +414,7 @@ class Usage:
 
 
 class SumsOfUsage:
-    """The sums in the `usage` of something, such as a response or a run, as attributes of its own.
-
-    Below, each becomes a property.
-    """
+    """The sums in the `usage` of something, such as a response or a run, as attributes of its own."""
 
     __slots__ = ()
     if TYPE_CHECKING:  # else a dataclass would take the property for the default of its field
@@ -427,56 +424,120 @@ class SumsOfUsage:
             """The sums."""
             ...
 
-    cost_usd: Decimal
-    """Exact known cost, in US dollars."""
-    cost_complete: bool
-    """Whether `cost_usd` is the whole cost: no request is unpriced or unmeasured."""
-    cost_microcents: int
-    """`cost_usd` in microcents ($1 = 1,000,000), rounded once, half to even."""
-    cost_dollars: float
-    """`cost_usd` as a float, for display."""
-    input_tokens: int
-    """Tokens sent, cached ones included."""
-    output_tokens: int
-    """Tokens received, reasoning included."""
-    total_tokens: int
-    """Input and output tokens together."""
-    cache_read_tokens: int
-    """Input tokens read from the provider's cache."""
-    cache_write_tokens: int
-    """Input tokens written to the provider's cache."""
-    input_audio_tokens: int
-    """Audio tokens sent."""
-    output_audio_tokens: int
-    """Audio tokens received."""
-    cache_audio_read_tokens: int
-    """Audio tokens read from the provider's cache."""
-    reasoning_tokens: int
-    """Reasoning tokens, if the provider reports them."""
-    request_count: int
-    """Number of requests that were sent and not refused."""
-    failed_requests: int
-    """Number of requests that ended unbilled: refused by the provider, or never sent."""
-    unpriced_requests: int
-    """Number of requests to models without a known price."""
-    unmeasured_requests: int
-    """Number of requests that were sent and whose usage never came."""
-    unpriced_units: tuple[str, ...]
-    """Names of used or bought units without a known price, each once."""
-    uncertain_usd: Decimal
-    """The most that unpriced and unmeasured requests can have cost beyond `cost_usd`, in US dollars."""
-    unbounded_requests: int
-    """Number of requests of unknown cost without a known bound; they are not in `uncertain_usd`."""
-    unmeasured_bound_tokens: int
-    """The most tokens that unmeasured requests can have used beyond those reported, if that is known."""
-    committed_usd: Decimal
-    """The amount that budgets read, in US dollars: `cost_usd` and `uncertain_usd` together."""
-    committed_tokens: int
-    """The tokens that budgets read: those used, and the bounds of unmeasured requests."""
+    @property
+    def cost_usd(self) -> Decimal:
+        """Exact known cost, in US dollars."""
+        return self.usage.cost_usd
 
+    @property
+    def cost_complete(self) -> bool:
+        """Whether `cost_usd` is the whole cost: no request is unpriced or unmeasured."""
+        return self.usage.cost_complete
 
-for _name in SumsOfUsage.__annotations__:
-    setattr(SumsOfUsage, _name, property(attrgetter(f"usage.{_name}")))
+    @property
+    def cost_microcents(self) -> int:
+        """`cost_usd` in microcents ($1 = 1,000,000), rounded once, half to even."""
+        return self.usage.cost_microcents
+
+    @property
+    def cost_dollars(self) -> float:
+        """`cost_usd` as a float, for display."""
+        return self.usage.cost_dollars
+
+    @property
+    def input_tokens(self) -> int:
+        """Tokens sent, cached ones included."""
+        return self.usage.input_tokens
+
+    @property
+    def output_tokens(self) -> int:
+        """Tokens received, reasoning included."""
+        return self.usage.output_tokens
+
+    @property
+    def total_tokens(self) -> int:
+        """Input and output tokens together."""
+        return self.usage.total_tokens
+
+    @property
+    def cache_read_tokens(self) -> int:
+        """Input tokens read from the provider's cache."""
+        return self.usage.cache_read_tokens
+
+    @property
+    def cache_write_tokens(self) -> int:
+        """Input tokens written to the provider's cache."""
+        return self.usage.cache_write_tokens
+
+    @property
+    def input_audio_tokens(self) -> int:
+        """Audio tokens sent."""
+        return self.usage.input_audio_tokens
+
+    @property
+    def output_audio_tokens(self) -> int:
+        """Audio tokens received."""
+        return self.usage.output_audio_tokens
+
+    @property
+    def cache_audio_read_tokens(self) -> int:
+        """Audio tokens read from the provider's cache."""
+        return self.usage.cache_audio_read_tokens
+
+    @property
+    def reasoning_tokens(self) -> int:
+        """Reasoning tokens, if the provider reports them."""
+        return self.usage.reasoning_tokens
+
+    @property
+    def request_count(self) -> int:
+        """Number of requests that were sent and not refused."""
+        return self.usage.request_count
+
+    @property
+    def failed_requests(self) -> int:
+        """Number of requests that ended unbilled: refused by the provider, or never sent."""
+        return self.usage.failed_requests
+
+    @property
+    def unpriced_requests(self) -> int:
+        """Number of requests to models without a known price."""
+        return self.usage.unpriced_requests
+
+    @property
+    def unmeasured_requests(self) -> int:
+        """Number of requests that were sent and whose usage never came."""
+        return self.usage.unmeasured_requests
+
+    @property
+    def unpriced_units(self) -> tuple[str, ...]:
+        """Names of used or bought units without a known price, each once."""
+        return self.usage.unpriced_units
+
+    @property
+    def uncertain_usd(self) -> Decimal:
+        """The most that unpriced and unmeasured requests can have cost beyond `cost_usd`, in US dollars."""
+        return self.usage.uncertain_usd
+
+    @property
+    def unbounded_requests(self) -> int:
+        """Number of requests of unknown cost without a known bound; they are not in `uncertain_usd`."""
+        return self.usage.unbounded_requests
+
+    @property
+    def unmeasured_bound_tokens(self) -> int:
+        """The most tokens that unmeasured requests can have used beyond those reported, if that is known."""
+        return self.usage.unmeasured_bound_tokens
+
+    @property
+    def committed_usd(self) -> Decimal:
+        """The amount that budgets read, in US dollars: `cost_usd` and `uncertain_usd` together."""
+        return self.usage.committed_usd
+
+    @property
+    def committed_tokens(self) -> int:
+        """The tokens that budgets read: those used, and the bounds of unmeasured requests."""
+        return self.usage.committed_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
