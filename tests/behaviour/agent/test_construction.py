@@ -227,7 +227,7 @@ async def test_what_the_constructor_is_given_wins_over_the_config(server: ModelS
 
 async def test_request_retries_timeout_and_budget_come_from_the_config_too(server: ModelServer) -> None:
     unknown = server.model("openai:my-own-model")
-    config = AgentConfig(request_retries=0, timeout=0.3, cost_budget=1_000_000)
+    config = AgentConfig(request_retries=0, cost_budget=1_000_000)
     server.fail_next(1, Fault.status(500))
     with pytest.raises(ModelHTTPError):
         await FastroAgent(server.model("openai:gpt-5-mini"), config=config).run("?")
@@ -236,7 +236,7 @@ async def test_request_retries_timeout_and_budget_come_from_the_config_too(serve
         await FastroAgent(unknown, config=config).run("?")
     server.script(Reply(fault=Fault.hang()))
     with pytest.raises(TimeoutError):
-        await FastroAgent(server.model("openai:gpt-5-mini"), config=config).run("?")
+        await FastroAgent(server.model("openai:gpt-5-mini"), config=AgentConfig(timeout=0.3)).run("?")
 
 
 async def test_prices_come_from_the_config_too(server: ModelServer) -> None:
