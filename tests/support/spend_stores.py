@@ -26,7 +26,6 @@ from fastroai.store import (
     StoredValues,
 )
 from fastroai.store.backends.adapter import adapt_run_store
-from fastroai.store.shared_spending import spend_keyed
 from fastroai.store.shared_spending.spend_keyed import KeyedSpendStore
 from fastroai.usage import (
     SpendAccount,
@@ -274,10 +273,10 @@ def make_kept(
     return KeptInPostgres(request.getfixturevalue("postgres_dsn"))
 
 
-async def swept() -> None:
+async def swept(store: KeyedSpendStore) -> None:
     """Wait until accounts that nobody uses are forgotten."""
-    for future in [*spend_keyed._sweeps]:
-        await asyncio.wrap_future(future)
+    while store._is_sweeping:
+        await asyncio.sleep(0.001)
 
 
 def account(window: Window = "total", key: str = "acme") -> SpendAccount:

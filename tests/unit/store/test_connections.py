@@ -305,11 +305,9 @@ def run_script(folder: Path, script: str) -> list[str]:
 
 
 PREAMBLE = """
-import asyncio, atexit, os, sys, threading
-from concurrent.futures import wait
+import asyncio, atexit, os, sys, threading, time
 from decimal import Decimal
 from fastroai.store import SQLiteSpendStore
-from fastroai.store.shared_spending import spend_keyed
 from fastroai.usage import SpendAccount, SpendClaim
 
 store = SQLiteSpendStore(sys.argv[1])
@@ -328,7 +326,8 @@ async def spend(name):
 def test_a_forked_process_uses_connections_of_its_own(tmp_path: Path) -> None:
     script = """
 def opened():
-    wait(spend_keyed._sweeps)  # a search for old accounts, which uses connections, too
+    while store._is_sweeping:  # a search for old accounts, which uses connections, too
+        time.sleep(0.001)
     connections = store.runs.connections
     connections._workers.submit(int).result()  # a write is told before its connection is idle again
     return list(connections._idle)

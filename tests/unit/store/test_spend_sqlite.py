@@ -150,12 +150,12 @@ async def test_accounts_that_nobody_uses_are_forgotten_a_day_after_their_window(
     long = await open_many(store)
     clock.pass_time(hours=20)
     await store.reserve(claim("a", of=account("hour", "new")))
-    await swept()
+    await swept(store)
     assert rows(path, "run_key") == 8
 
     clock.pass_time(hours=6)
     await store.reserve(claim("b", of=account("hour", "new")))
-    await swept()
+    await swept(store)
     assert {each.key for each in (await store.accounts()).accounts} == {"long", "for ever", "new"}
     assert rows(path, "run_key") == rows(path, "run_value") == 3
     assert await store.mark_sent(long)
@@ -171,7 +171,7 @@ async def test_an_account_that_was_forgotten_begins_anew_and_no_write_of_before_
     stale = await store.runs.read("spend:hour:again")
     clock.pass_time(hours=50)
     await other.reserve(claim("a", of=account("hour", "new")))
-    await swept()
+    await swept(other)
     assert (await store.runs.read("spend:hour:again")).revision == 0
     assert (await store.reserve(claim("b", 5, of=hour))).granted
     await store.settle(claim("b", 5, of=hour), Decimal(5))
@@ -188,7 +188,7 @@ async def test_no_account_is_forgotten_because_the_clock_has_jumped_ahead(path: 
     await open_many(store)
     clock.now += timedelta(days=3_650)
     await store.reserve(claim("b", of=account("hour", "new")))
-    await swept()
+    await swept(store)
     assert rows(path, "run_key") == 8
     clock.now -= timedelta(days=3_650)
     assert (await store.balance(account("hour", "customer 0"))).reserved_usd == 1
@@ -207,7 +207,7 @@ async def test_after_a_restart_of_the_machine_leases_end_and_accounts_are_forgot
     clock.uptime = 36.0
     assert (await store.balance(account("total"))).reserved_usd == 0
     await store.reserve(claim("b", of=account("hour", "new")))
-    await swept()
+    await swept(store)
     assert rows(path, "run_key") == 3, "two of a total, and the new one"
     await store.aclose()
 
