@@ -27,6 +27,7 @@ VALUES = (
     "fastroai.pipelines.machine",
     "fastroai.workflows.machine.",
     "fastroai.runtime.fact_base",
+    "fastroai.runtime.facts",
     "fastroai.runs.running.machine",
     "fastroai.graphs.shape.edge",
     "fastroai.expressions",
