@@ -258,7 +258,11 @@ def _is_in(row: TimelineRow, attempt: str) -> bool:
 
 def _one_after_another(rows: Sequence[TimelineRow]) -> Iterator[DrawnEdge]:
     """Yield an edge from each row to those that began after its end, if no other row was between them."""
-    times = [(row.started_at.timestamp(), _end_of(row), row.id) for row in rows if row.started_at is not None]
+    times = [
+        (row.started_at.timestamp(), _end_of(row), number)
+        for number, row in enumerate(rows)
+        if row.started_at is not None
+    ]
     by_end = sorted(times, key=itemgetter(1))
     ends = [ended for _, ended, _ in by_end]
     last_starts = list(accumulate((started for started, _, _ in by_end), max))
@@ -266,8 +270,9 @@ def _one_after_another(rows: Sequence[TimelineRow]) -> Iterator[DrawnEdge]:
         # Of rows that took no time, none comes before another one at the same time.
         before = bisect_left(ends, started) if started == ended else bisect_right(ends, started)
         if before:
-            for _, _, other in by_end[bisect_right(ends, last_starts[before - 1], hi=before) : before]:
-                yield DrawnEdge(other, row, taken=1)
+            last = by_end[bisect_right(ends, last_starts[before - 1], hi=before) : before]
+            for other in sorted(number for _, _, number in last):  # not by which of them ended first
+                yield DrawnEdge(rows[other].id, rows[row].id, taken=1)
 
 
 def _end_of(row: TimelineRow) -> float:

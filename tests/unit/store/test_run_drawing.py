@@ -127,21 +127,27 @@ async def test_a_flow_is_drawn_as_its_calls() -> None:
     assert len(drawing.edges) == 2
 
 
+def call(name: str, start: float, end: float) -> TimelineRow:
+    """The row of a call; times are in seconds."""
+    midnight = datetime(2026, 1, 1, tzinfo=UTC)
+    bar = TimelineBar(1, "succeeded", midnight + timedelta(seconds=start), midnight + timedelta(seconds=end))
+    return TimelineRow(
+        kind="function", place=f"{name}@1", name=name, status="succeeded", bars=(bar,), usage=Usage()
+    )
+
+
+def test_calls_side_by_side_are_drawn_in_their_order_whichever_ends_first() -> None:
+    drawn = [
+        RunDrawing({}, [call("a", 0, first), call("b", 0, second), call("c", 3, 4)], ()).of_run()
+        for first, second in [(1, 2), (2, 1)]
+    ]
+    assert drawn[0].edges == drawn[1].edges
+    assert [edge.source for edge in drawn[0].edges] == [node.id for node in drawn[0].nodes[:2]]
+
+
 def test_a_flow_of_many_calls_is_drawn_in_time_that_grows_with_their_number() -> None:
     def seconds(count: int) -> float:
-        starts = [datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=number) for number in range(count)]
-        bars = [TimelineBar(1, "succeeded", start, start + timedelta(seconds=0.5)) for start in starts]
-        rows = [
-            TimelineRow(
-                kind="function",
-                place=f"call{at}@1",
-                name="call",
-                status="succeeded",
-                bars=(bar,),
-                usage=Usage(),
-            )
-            for at, bar in enumerate(bars)
-        ]
+        rows = [call(f"call{number}", number, number + 0.5) for number in range(count)]
         began = process_time()
         drawing = RunDrawing({}, rows, ()).of_run()
         took = process_time() - began
