@@ -217,7 +217,8 @@ class Execution:
             key=request.key,
             provider_limits=config.provider_limits,
             run_id=request.run_id if opening is None else opening.run_id,
-            seconds_before=0.0 if recorded is None else recorded.seconds,
+            # A run that has finished only returns its result again, however long it took.
+            seconds_before=0.0 if recorded is None or recorded.has_finished else recorded.seconds,
             labels=request.labels if opening is None else opening.labels,
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from decimal import Decimal
 from itertools import product
 from pathlib import Path
@@ -220,6 +221,19 @@ async def test_what_was_sent_and_never_answered_counts_at_its_bound(server: Mode
     assert usage.uncertain_usd > 0
     assert usage.committed_usd <= Decimal("0.0025")
     assert len(server.ledger.entries) * PRICE <= Decimal("0.0025")
+
+
+@pytest.mark.slow
+async def test_the_result_of_a_finished_run_is_read_again_within_less_time_than_the_run_took() -> None:
+    @step
+    async def long(ctx: StepContext) -> str:
+        await asyncio.sleep(1.5)
+        return "done"
+
+    pipeline, store = Pipeline("long", {"long": long}), MemoryRunStore()
+    await pipeline.execute(run_id="r", store=store)
+    result = await pipeline.resume("r", store=store, budget=Budget(ms=1_400))
+    assert result.output == "done"
 
 
 async def test_a_spend_limit_is_charged_once(server: ModelServer) -> None:
