@@ -42,11 +42,11 @@ def lazy_names(
     it is: an `ImportError` in `from package import name`, an `AttributeError` elsewhere.
 
     Args:
-        package: The package, whose code calls this.
-        unlisted: Those of the names that no user needs to write: those of the library's own code, types of
-            options, parts of results. They can be imported, and are not in `__all__`.
-        moved_to: Modules whose names were in this package once. Programs still get them here, without type
-            checkers knowing it.
+        package: The name of the package that calls this.
+        unlisted: Names that no user needs to write, such as types of options and parts of results. They can
+            be imported, but are not in `__all__`.
+        moved_to: Modules whose names were once in this package. Programs can still import them from here;
+            type checkers report it.
         of_others: What names of other libraries are called here: the error for such a name says it.
     """
     module, code = sys.modules[package], sys._getframe(1).f_code  # pyright: ignore[reportPrivateUsage]
@@ -95,14 +95,15 @@ def _moved(name: str, modules: Collection[str]) -> object | None:
 def _imports_for_type_checkers(code: CodeType) -> Iterator[tuple[str, str]]:
     """Yield each name that a module imports under `if TYPE_CHECKING:`, with the module that has it.
 
-    The code of a module has these imports, too, and not only where its source is there to be read.
+    They are read from the compiled code of the module, because its source need not be installed.
     """
     home, under = "", ("LOAD_NAME", "TYPE_CHECKING")
-    for one in dropwhile(lambda one: (one.opname, one.argval) != under, dis.get_instructions(code)):
-        if one.opname == "IMPORT_NAME":
-            home = one.argval
-        elif one.opname == "IMPORT_FROM":
-            yield one.argval, home
+    instructions = ((each.opname, each.argval) for each in dis.get_instructions(code))
+    for operation, name in dropwhile(lambda instruction: instruction != under, instructions):
+        if operation == "IMPORT_NAME":
+            home = name
+        elif operation == "IMPORT_FROM":
+            yield name, home
 
 
 def _public_path(name: str) -> str | None:

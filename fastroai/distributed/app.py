@@ -132,18 +132,20 @@ class Distributed(Client):
                 raise ConfigurationError("register", door, expected)
             target = door.rows_target() if isinstance(door, MapsRows) else None
             factory = deps_factory if target is None or target.takes_deps else None
-            found: list[FrontDoor[Any, Any, Any]] = [door] if isinstance(door, FrontDoor) else []
+            runnable: list[FrontDoor[Any, Any, Any]] = [door] if isinstance(door, FrontDoor) else []
             if target is not None:
                 config = target.config if target.makes_runs else replace(target.config, codec=self.codec)
-                found.append(RowRuns(target, config))
-            for one in found:
-                if one.name in registered:
-                    expected = f"a different name: another {one.name!r} is registered"
-                    raise ConfigurationError("register", one, expected)
-                if one.config.codec is not self.codec:
-                    expected = f"the codec of {one.name!r}, so that this process can read its runs: codec=..."
+                runnable.append(RowRuns(target, config))
+            for front_door in runnable:
+                if front_door.name in registered:
+                    expected = f"a different name: another {front_door.name!r} is registered"
+                    raise ConfigurationError("register", front_door, expected)
+                if front_door.config.codec is not self.codec:
+                    expected = (
+                        f"the codec of {front_door.name!r}, so that this process can read its runs: codec=..."
+                    )
                     raise ConfigurationError("codec", self.codec, expected)
-                registered[one.name] = Registered(one, factory)
+                registered[front_door.name] = Registered(front_door, factory)
         self._doors = registered  # all of them or none
 
     @property

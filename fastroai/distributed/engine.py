@@ -476,7 +476,7 @@ _STATES: Final[Mapping[str, RowState]] = {
     "ERROR": "failed",
     "MAX_RECOVERY_ATTEMPTS_EXCEEDED": "failed",
 }
-"""The states of DBOS in which a stretch is not over."""
+"""What a status of DBOS means for a stretch. With any other status, the stretch is over."""
 
 
 def _row(found: _Status) -> Row:

@@ -53,9 +53,9 @@ class Registered:
     def check_tenant(self, tenant: str | None) -> None:
         """Raise `ConfigurationError` if there is no tenant, and a spend limit counts by tenant."""
         limits = limits_in(self.door.config)
-        for one in () if limits is None else limits.spend_limits:
-            if one.key == BY_TENANT:
-                one.account_for(None, tenant)
+        for limit in () if limits is None else limits.spend_limits:
+            if limit.key == BY_TENANT:
+                limit.account_for(None, tenant)
 
     def _input_schema(self) -> dict[str, JsonValue] | None:
         """Return the JSON Schema of the inputs; `None` if nothing declares them, or they have no schema.

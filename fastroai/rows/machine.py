@@ -183,7 +183,7 @@ class RowMachine:
     def read(self, row: ReadRow, begun: Begun | None = None) -> AskRow | RefuseRow | GiveBack:
         """Take in the next row, and return what becomes of it.
 
-        `begun` says how an earlier process has left it, if it had begun it and it has not ended since.
+        `begun` says how an earlier process left the row, if that process began it and did not end it.
         """
         self._rows_read, key = row.number + 1, number_of_key(row.key)
         if row.is_keyed and key in self._keys:

@@ -56,12 +56,12 @@ def run_step(
         return _attempt(step, scoped, data, deps, config, started, contract, used.attempt)
 
     attempt = partial(_attempt, step, scoped, data, deps, config, started, contract)
-    one: Callable[[int], Awaitable[OutputT]] = attempt
+    in_time: Callable[[int], Awaitable[OutputT]] = attempt
     if config.timeout is not None:
-        one = partial(_timed, attempt, scoped, config.timeout)
+        in_time = partial(_timed, attempt, scoped, config.timeout)
     attempts = partial(
         retry_calls,
-        one,
+        in_time,
         rules=config.retry_rules,
         scoped=scoped,
         on_retry=partial(_report, scoped),

@@ -170,7 +170,7 @@ class WorkflowWork:
         for flow in reversed(flows):  # outermost first
             scope = self._scope if not flow.path else self._flows.get(flow.key)
             is_there = scope is not None and scope.path == tuple(error.scope_path)
-            if is_there and _is_of(flow.plan.flow.budget, error):
+            if is_there and _is_used_up(flow.plan.flow.budget, error):
                 fact.budget, fact.budget_of = "outer", flow.path
                 return
 
@@ -296,8 +296,11 @@ def _rationale(context: StepContext[Any]) -> str:
     return "" if given is None else given.rationale
 
 
-def _is_of(budget: Budget | None, error: BudgetExceeded) -> bool:
-    """Return whether this budget of a spec stopped a run, and not one that the run was given beside it."""
+def _is_used_up(budget: Budget | None, error: BudgetExceeded) -> bool:
+    """Return whether a budget of the spec stopped the run, and not one that the run was given besides.
+
+    If both have the same limit, both are used up.
+    """
     if budget is None:
         return False
     limits = {

@@ -47,6 +47,7 @@ class DominatorTree(Generic[V]):
         return self._order[self._meeting(self._numbers[vertex] for vertex in vertices)]
 
     def _meeting(self, numbers: Iterable[int]) -> int:
+        """Return the number of the nearest common ancestor of vertices, which are given by their numbers."""
         waiting = [-number for number in numbers]  # the highest number first, as ancestors have lower ones
         heapify(waiting)
         while len(waiting) > 1:
