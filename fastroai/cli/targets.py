@@ -104,7 +104,7 @@ def json_value(option: str, text: str) -> JsonValue:
         ConfigurationError: the text is not JSON, or there is no such file.
     """
     try:
-        source = Path(text[1:]).read_text() if text.startswith("@") else text
+        source = Path(text[1:]).read_text(encoding="utf-8") if text.startswith("@") else text
         value: JsonValue = json.loads(source)
     except (OSError, ValueError) as error:
         raise ConfigurationError(option, text, f"JSON, or @file; {error}") from error

@@ -234,3 +234,14 @@ def test_looking_at_runs_imports_no_model_library(with_a_run: Path) -> None:
         check=True,
     )
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.slow
+def test_json_in_a_file_is_read_as_utf_8_whatever_the_locale_says(tmp_path: Path) -> None:
+    (tmp_path / "inputs.json").write_text('{"city": "Zürich"}', encoding="utf-8")
+    code = "from fastroai.cli.targets import json_value; print(ascii(json_value('--inputs', '@inputs.json')))"
+    strict = ["-X", "warn_default_encoding", "-W", "error::EncodingWarning"]
+    done = subprocess.run(
+        [sys.executable, *strict, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert done.stdout == "{'city': 'Z\\xfcrich'}\n", done.stderr
